@@ -146,3 +146,10 @@ def test_what_tiles_cannot_do_is_said(tmp_path: Path) -> None:
     points = data.stack(p=("lat", "lon")).reset_index("p").chunk(p=500)
     with pytest.warns(xs.FitWarning, match="a single field is fitted: u has .* unless they are on a grid"):
         assert points.spline.fit().fits["u"].fine is None
+
+
+def test_few_observations_among_many_labels_have_no_fine_field_and_this_is_told() -> None:
+    data, _ = gridded((120, 100), ("lat", "lon"), gaps=0.99)
+    with pytest.warns(xs.FitWarning, match="u has no fine field: boxes of its 12,000 labels hold too few"):
+        field = data.chunk(lat=60).spline.fit()
+    assert float(field.predict(lat=36.0, lon=-10.0)) == pytest.approx(float(data.mean()), abs=0.5)

@@ -117,6 +117,8 @@ class Nearby:
         than the model says.
     sampled : ndarray, [m, d] or None
         Some labels at random, where these observations are not all.
+    inner : int or None
+        How many of these observations, which come first, have all of their neighbours among them; None where all have.
     """
 
     places: Places
@@ -131,6 +133,7 @@ class Nearby:
     steps: Array
     calibration: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(1), np.ones(1)))
     sampled: Array | None = None
+    inner: int | None = None
 
     @property
     def is_dense(self) -> bool:
@@ -319,23 +322,6 @@ class Nearby:
         noise = self.noise_share * combined.scale / p.counts[own]
         return np.asarray((p.values[own] - combined.mean) / np.sqrt(combined.variance * stretch**2 + noise))
 
-    def _errors_beyond(self, distance: float, own: Index) -> tuple[Array, Array, Array] | None:
-        """Return what some observations show when they are predicted from others beyond a distance in widths.
-
-        That are their errors over standard deviations, the field's share of the variances, and the share that is left
-        of its variance; None where there are no others.
-        """
-        p = self.pyramid
-        chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, max(distance, float(np.finfo(float).eps)))
-        if own.size == 0 or filled.min() == 0:
-            return None
-        combined = self._combined(
-            chosen, filled, p.places[own, None], np.ones(1), np.arange(own.size + 1), True
-        )
-        noise = self.noise_share * combined.scale / p.counts[own]
-        error = np.abs(p.values[own] - combined.mean) / np.sqrt(combined.variance + noise)
-        return error, combined.variance / (combined.variance + noise), combined.left
-
     def _blocks(self, at: Array) -> tuple[Index, Array]:
         """Return the number of the block of each place [n], and the middles of the blocks [b, D]."""
         if self.is_dense:
@@ -484,44 +470,49 @@ def fit(
         nearby = Nearby(places, pyramid, *shared, member.coordinates, own, steps)
         if not nearby.is_dense:
             sample = np.random.default_rng(1).permutation(pyramid.count)[:WITHHELD]
-            nearby = replace(nearby, calibration=_calibration([nearby], [sample]))
+            nearby = replace(nearby, calibration=_calibration(nearby, sample))
         fields.append(nearby)
     return fields
 
 
-class Box(NamedTuple):
-    """Observations around some of all.
+def fit_sample(
+    sample: Pyramid,
+    coordinates: Array,
+    inner: int,
+    places: Places,
+    steps: Array,
+    least_noise: float,
+    windows: int,
+    sampled: Array,
+) -> Nearby:
+    """Return a field of observations that are not all in memory, of which a sample tells.
 
     Parameters
     ----------
-    pyramid : Pyramid
-        With the coarse levels of all observations.
+    sample : Pyramid
+        Some observations, more than one window, with cells of all of them.
     coordinates : ndarray, [n, d]
-    inner : ndarray of int
-        Numbers of the observations that are not at the edges.
+        Of these observations.
+    inner : int
+        How many of them, which come first, have all of their neighbours in the sample.
+    places, steps, least_noise, windows, sampled : as for :func:`fit` and `Nearby`
     """
+    floor = math.log(max(least_noise / float(np.var(sample.values[: sample.count])), 1e-300))
+    span, own = np.ptp(places(sampled), axis=0), np.arange(inner)
+    chosen = _chosen([sample], [None], [own], places, span, floor, windows)
+    field = Nearby(places, sample, *chosen, coordinates, None, steps, sampled=sampled, inner=inner)
+    withheld = np.random.default_rng(1).permutation(own)[:WITHHELD]
+    return replace(field, calibration=_calibration(field, withheld))
 
-    pyramid: Pyramid
-    coordinates: Array
-    inner: Index
 
-
-def fit_boxes(
-    boxes: Sequence[Box], places: Places, steps: Array, least_noise: float, windows: int, sampled: Array
-) -> Nearby:
-    """Return a field of observations that are not all in memory, which boxes tell of; it has those of the first.
-
-    Parameters are those of :func:`fit` and `Nearby`; there is more than one window of observations.
-    """
-    pyramids = [box.pyramid for box in boxes]
-    variance = float(np.var(np.concatenate([p.values[: p.count] for p in pyramids])))
-    floor, span = math.log(max(least_noise / variance, 1e-300)), np.ptp(places(sampled), axis=0)
-    inner = [box.inner for box in boxes]
-    chosen = _chosen(pyramids, [None] * len(boxes), inner, places, span, floor, windows)
-    fields = [Nearby(places, b.pyramid, *chosen, b.coordinates, None, steps, sampled=sampled) for b in boxes]
-    rng, each = np.random.default_rng(1), -(-WITHHELD // len(boxes))
-    samples = [rng.permutation(own)[:each] for own in inner]
-    return replace(fields[0], calibration=_calibration(fields, samples))
+def in_neighbourhoods(pyramid: Pyramid, inner: Index) -> Array:
+    """Return which items are neighbours of some observations, as the functions here ask for these, or are of these."""
+    marked = np.zeros(pyramid.values.size, bool)
+    marked[inner] = True
+    for wanted, beyond in itertools.product((NEIGHBOURS, *WINDOWS), (-1.0, *DISTANCES)):
+        chosen, filled = pyramid.neighbours(pyramid.places[inner], wanted, beyond)
+        marked[chosen[np.arange(chosen.shape[1]) < filled[:, None]]] = True
+    return marked
 
 
 class _Chosen(NamedTuple):
@@ -559,24 +550,27 @@ def _chosen(
     return _Chosen(models, scale, freedom, float(scales.mean()), residuals)
 
 
-def _calibration(fields: Sequence[Nearby], samples: Sequence[Index]) -> tuple[Array, Array]:
+def _calibration(field: Nearby, own: Index) -> tuple[Array, Array]:
     """Return `calibration`, from observations that are predicted from others some distance away.
 
     Of errors over their standard deviations, the quantile of 95 % is compared with that of a normal distribution,
     as far as it is the field, not noise, that they come from.
     """
+    p, alone, blocks = field.pyramid, np.ones(1), np.arange(own.size + 1)
     knots = []
     for distance in DISTANCES:
-        parts = [member._errors_beyond(distance, own) for member, own in zip(fields, samples, strict=True)]
-        whole = [part for part in parts if part is not None]
-        if not whole:
+        chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, max(distance, float(np.finfo(float).eps)))
+        if filled.min() == 0:
             break
-        error, share, left = (np.concatenate(columns) for columns in zip(*whole, strict=True))
-        stretch, field = float(np.quantile(error, 0.95)) / NORMAL, float(np.median(share))
-        own_stretch = math.sqrt(1 + (stretch**2 - 1) * field)
+        combined = field._combined(chosen, filled, p.places[own, None], alone, blocks, True)
+        noise = field.noise_share * combined.scale / p.counts[own]
+        error = np.abs(p.values[own] - combined.mean) / np.sqrt(combined.variance + noise)
+        stretch = float(np.quantile(error, 0.95)) / NORMAL
+        share = float(np.median(combined.variance / (combined.variance + noise)))
+        own_stretch = math.sqrt(1 + (stretch**2 - 1) * share)
         # Gaps have other shapes than those made here, so errors across gaps are never shortened.
         own_stretch = own_stretch if distance == 0 else max(own_stretch, 1.0)
-        knots.append((math.log(max(np.median(left), 1e-12)), own_stretch))
+        knots.append((math.log(max(np.median(combined.left), 1e-12)), own_stretch))
     shares, stretches = np.array(sorted(knots)).T
     return shares, stretches
 

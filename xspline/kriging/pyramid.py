@@ -61,7 +61,7 @@ class Level(NamedTuple):
     @classmethod
     def of(cls, places: Array, values: Array, weights: Array) -> Level:
         """Return observations as items."""
-        return cls(places, values, weights, np.zeros_like(places))
+        return cls(places, values, weights, np.broadcast_to(0.0, places.shape))
 
     @classmethod
     def joined(cls, parts: Sequence[Level]) -> Level:
@@ -73,10 +73,14 @@ class Level(NamedTuple):
         """The mean variance of the places in an item along each axis, [D]."""
         return np.asarray(self.counts @ self.scatter / self.counts.sum())
 
-    def within(self, lower: Array, upper: Array) -> Level:
-        """Return the items in a box of places."""
-        inside = np.all((self.places >= lower) & (self.places <= upper), axis=1)
-        return Level(*(column[inside] for column in self))
+    def some(self, which: Any) -> Level:
+        """Return some of the items."""
+        return Level(*(column[which] for column in self))
+
+    def around(self, at: Array, margin: Array) -> Array:
+        """Return which items are in the box around some places, widened by a margin."""
+        inside = (self.places >= at.min(axis=0) - margin) & (self.places <= at.max(axis=0) + margin)
+        return np.asarray(inside.all(axis=1))
 
     def grouped(self, grid: Grid, level: int) -> Level:
         """Return the means over the cells of a level.
@@ -169,11 +173,10 @@ class Pyramid:
     ) -> Pyramid:
         """Return the pyramid of levels, the observations first; its spread is theirs, or that of a larger one."""
         sizes = [level.values.size for level in levels]
-        items = Level.joined(levels)
         return cls(
-            np.ascontiguousarray(items.places),
-            items.values,
-            items.counts,
+            np.ascontiguousarray(np.concatenate([level.places for level in levels])),
+            np.concatenate([level.values for level in levels]),
+            np.concatenate([level.counts for level in levels]),
             np.repeat(np.arange(len(levels)), sizes),
             np.concatenate([[0], np.cumsum(sizes)]),
             np.stack([level.spread for level in levels]) if spread is None else spread,

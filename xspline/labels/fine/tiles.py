@@ -10,14 +10,14 @@ import functools
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import xarray as xr
 
 from xspline import execution
 from xspline.kriging import nearby
-from xspline.kriging.nearby import DENSE, NEIGHBOURS, SANDWICHED, TAKEN, Box, Nearby
+from xspline.kriging.nearby import DENSE, NEIGHBOURS, SANDWICHED, TAKEN, Nearby
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import WIDER, Grid, Level, Pyramid, coarser, metric_of
 from xspline.labels import evaluation
@@ -28,10 +28,11 @@ from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
 from xspline.labels.read.targets import Target, target_chunks
+from xspline.solve.errors import warn
 from xspline.spaces import Space
 
-#: Boxes of labels that tell the covariance, and labels in each beside those around it.
-BOXES, LABELS = 16, 4000
+#: Boxes of labels that tell the covariance, labels in each, and observations of each that are predicted from others.
+BOXES, LABELS, INNER = 16, 4000, 64
 #: Seconds of one core for each value, and bytes of an observation of a box or of a cell: a store of 10⁸ values takes 57
 #: CPU seconds and 0.7 GB in all, one of 6·10⁶ 15 and 0.4 (`python -m benchmarks large`).
 SECONDS_PER_VALUE, BYTES_PER_ITEM = 4e-7, 100
@@ -111,7 +112,7 @@ class Tiled(Fine):
 
     @property
     def member(self) -> Nearby:
-        """The covariance, with the observations of a box."""
+        """The covariance, with a sample of the observations."""
         return cast("Nearby", self.members[0])
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -182,7 +183,7 @@ class Tiled(Fine):
             index: tuple[Any, ...] = (slice(0, 0),) * len(self.stored.labels)
         else:
             ranges = np.array([(x.min(), x.max()) for x in known])
-            margin = _margin(p.reach, p.grid, places.coordinates)
+            margin = _margin(p.grid, places)
             index = self.stored.between(*places.around(ranges[:, 0], ranges[:, 1], margin))
         return shared, columns, *self.stored.part(index), self.stored.order
 
@@ -205,40 +206,27 @@ class _InTile:
         order: tuple[int, ...],
     ) -> Array:
         first, far = shared
-        spread = np.broadcast_arrays(*columns)
+        p, spread = first.pyramid, np.broadcast_arrays(*columns)
         known = np.all([np.isfinite(column) for column in spread], axis=0)
+        if not known.any():
+            return np.full((self.results, *known.shape), np.nan)
         at = first.places(np.stack([column[known] for column in spread], axis=1))
         observations, _ = _observations(first.places, values, weights, labels, order)
-        p = first.pyramid
-        levels = _levels(
-            observations,
-            p.grid,
-            _nearer(far, at, p.grid, p.reach, first.places.coordinates) if len(at) else far,
-        )
+        observations = observations.some(observations.around(at, _margin(p.grid, first.places)))
+        second = far[0].some(far[0].around(at, WIDER * _margin(p.grid, first.places)))
+        levels = [observations, observations.grouped(p.grid, 1), second, *far[1:]]
         member = replace(first, pyramid=Pyramid.of(levels, p.grid, p.reach, p.spread))
         out = self.function(Fine((member,), self.names), *columns, np.zeros((), int))
         return np.stack(out if isinstance(out, tuple) else (out,)).astype(float)
 
 
-def _levels(observations: Level, grid: Grid, far: Sequence[Level]) -> list[Level]:
-    """Return all levels around some observations."""
-    return [observations, observations.grouped(grid, 1), *far]
-
-
-def _nearer(far: Sequence[Level], at: Array, grid: Grid, reach: float, dimensions: int) -> list[Level]:
-    """Return coarse levels without those cells of the second that are neighbours of none of some places."""
-    if not far or far[0].values.size <= SANDWICHED:
-        return list(far)
-    margin = (WIDER * reach + nearby.block_width(dimensions)) * grid.metric
-    return [far[0].within(at.min(axis=0) - margin, at.max(axis=0) + margin), *far[1:]]
-
-
-def _margin(reach: float, grid: Grid, dimensions: int) -> Array:
+def _margin(grid: Grid, places: Places) -> Array:
     """Return how far the observations lie that a place may have as neighbours, along each axis of the places.
 
     Beside the reach that is a block of places, and the parts of cells that lie beyond.
     """
-    return np.asarray((reach + 2 * WIDER + nearby.block_width(dimensions)) * grid.metric)
+    d = places.coordinates
+    return np.asarray((nearby.reach_of(d) + 2 * WIDER + nearby.block_width(d)) * grid.metric)
 
 
 def _observations(
@@ -306,19 +294,26 @@ def tiled_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     points = [points for _, points, _ in near]
     known, first = np.unique(np.concatenate(points), axis=0, return_index=True)  # boxes may overlap
     if len(known) <= DENSE:
-        return Fine((None,), fit.space.names)
+        return _none(observed, fit)
     values = np.concatenate([items.values for items, _, _ in near])[first]
     places = stored.places
     metric = metric_of(places(known), values, places.links, is_round=places.is_round)
     grid = Grid(metric, places(np.array([[x.min() for x in stored.along]]))[0])
     far = coarser(grid, _second_level(stored, grid), len(NEIGHBOURS), SANDWICHED)
-    boxes = _boxes(stored, grid, far, points)
-    steps = np.array([step_of(x) for x in stored.along])
-    rng = np.random.default_rng(0)
-    sampled = np.stack([rng.choice(x, TAKEN) for x in stored.along], axis=1)
+    if not far:
+        return _none(observed, fit)
     least = rounding(np.concatenate([raw for _, _, raw in near]))
-    member = nearby.fit_boxes(boxes, places, steps, least, windows, sampled)
+    member = _fitted_to_sample(stored, grid, far, points, least, windows)
     return Tiled((member,), fit.space.names, stored, tuple(far))
+
+
+def _none(observed: Observations, fit: Fit) -> Fine:
+    """Return no fine field, with a warning."""
+    warn(
+        f"{observed.name} has no fine field: boxes of its {observed.data.size:,} labels hold too few observations to "
+        "tell one; drop labels without observations, or stack these along one dimension and drop what is missing"
+    )
+    return Fine((None,), fit.space.names)
 
 
 def _stored(observed: Observations, fit: Fit) -> Stored:
@@ -379,29 +374,72 @@ def _as_they_are(*parts: Any) -> tuple[Any, ...]:
     return parts
 
 
-def _boxes(stored: Stored, grid: Grid, far: Sequence[Level], points: Sequence[Array]) -> list[Box]:
-    """Return boxes around observations at random, with all neighbours that these may have."""
-    rng = np.random.default_rng(0)
-    reach = nearby.reach_of(stored.places.coordinates)
-    margin = _margin(reach, grid, stored.places.coordinates)
+class _Sample(NamedTuple):
+    """Observations around some of a box, and cells of the first level; those that have all neighbours come first."""
+
+    observations: Level
+    coordinates: Array
+    inner: int
+    first: Level
+
+
+def _sample(
+    grid: Grid,
+    places: Places,
+    order: Sequence[int],
+    values: Array,
+    weights: Array | None,
+    labels: Sequence[Array],
+    lower: Array,
+    upper: Array,
+) -> _Sample:
+    """Return what tells of some observations between two corners, given all that lie around these."""
+    observations, points = _observations(places, values, weights, labels, order)
+    inside = np.flatnonzero(np.all((points >= lower) & (points <= upper), axis=1))
+    inner = np.random.default_rng(0).permutation(inside)[:INNER]
+    pyramid = Pyramid.of(
+        [observations, observations.grouped(grid, 1)], grid, nearby.reach_of(places.coordinates)
+    )
+    marked = nearby.in_neighbourhoods(pyramid, inner)
+    near = marked[: len(points)].copy()
+    near[inner] = False
+    kept = np.concatenate([inner, np.flatnonzero(near)])
+    first = observations.grouped(grid, 1).some(marked[len(points) :])
+    return _Sample(observations.some(kept), points[kept], inner.size, first)
+
+
+def _joint(samples: Sequence[_Sample], grid: Grid) -> tuple[Level, Array, int, Level]:
+    """Return the observations of several samples, each once, their coordinates, how many are inner, and the cells."""
+    inner = [Level.joined([s.observations.some(slice(s.inner)) for s in samples])]
+    inner.append(Level.joined([s.observations.some(slice(s.inner, None)) for s in samples]))
+    parts = [s.coordinates[: s.inner] for s in samples] + [s.coordinates[s.inner :] for s in samples]
+    coordinates, number = np.concatenate(parts), inner[0].values.size
+    once = np.sort(np.unique(coordinates, axis=0, return_index=True)[1])
+    first = Level.joined([s.first for s in samples])
+    # Means over one cell differ by rounding.
+    first = first.some(np.unique(grid.cells(first.places, 1), return_index=True)[1])
+    return Level.joined(inner).some(once), coordinates[once], int((once < number).sum()), first
+
+
+def _fitted_to_sample(
+    stored: Stored,
+    grid: Grid,
+    far: Sequence[Level],
+    points: Sequence[Array],
+    least_noise: float,
+    windows: int,
+) -> Nearby:
+    """Return the covariance, of boxes around observations at random with all neighbours that these may have."""
+    rng, places = np.random.default_rng(0), stored.places
+    margin = _margin(grid, places)
     half = np.array([step_of(x) for x in stored.along]) * LABELS ** (1 / len(stored.labels)) / 2
     chosen = rng.permutation(len(points))[:BOXES]
     ranges = [(centre - half, centre + half) for centre in (rng.choice(points[i]) for i in chosen)]
-    lazy = [stored.part(stored.between(*stored.places.around(*own, margin))) for own in ranges]
-    pyramids, coordinates, inner = [], [], []
-    for (lower, upper), part in zip(ranges, execution.computed(_as_they_are, lazy), strict=True):
-        values, weights, labels = part
-        items, own = _observations(stored.places, values, weights, labels, stored.order)
-        inside = np.all((own >= lower) & (own <= upper), axis=1)
-        pyramids.append(
-            _levels(items, grid, _nearer(far, items.places[inside], grid, reach, stored.places.coordinates))
-        )
-        coordinates.append(own)
-        inner.append(np.flatnonzero(inside))
-    # The spread of the first level is that of all boxes.
-    first = Level.joined([levels[1] for levels in pyramids]).spread
-    spread = np.stack([np.zeros_like(first), first, *(level.spread for level in far)])
-    return [
-        Box(Pyramid.of(levels, grid, reach, spread), *rest)
-        for levels, *rest in zip(pyramids, coordinates, inner, strict=True)
-    ]
+    calls = [(*stored.part(stored.between(*places.around(*own, margin))), *own) for own in ranges]
+    samples = execution.computed(functools.partial(_sample, grid, places, stored.order), calls)
+    observations, coordinates, inner, first = _joint(samples, grid)
+    reach = nearby.reach_of(places.coordinates)
+    pyramid = Pyramid.of([observations, first, *far], grid, reach)
+    steps = np.array([step_of(x) for x in stored.along])
+    sampled = np.stack([rng.choice(x, TAKEN) for x in stored.along], axis=1)
+    return nearby.fit_sample(pyramid, coordinates, inner, places, steps, least_noise, windows, sampled)
