@@ -72,13 +72,6 @@ class CostModel:
         P (u + 1) of the largest systems that are faster factorised many at a time than one by one in LAPACK. Estimate.
     min_batch : int
         Systems from which they are factorised many at a time. Estimate.
-    min_update_flops : float
-        Flops of a factorisation from which systems of a batch that differ little are looked for. Chosen.
-    max_update_rank : int
-        Observations, about, in which a system may differ from one whose factorisation it uses; where a band is narrow,
-        a quarter of its width, since a solve for each of them has to cost less than a factorisation. Chosen.
-    update_bytes : float
-        Bytes of the solves for such differences that are kept. Chosen.
     flops_per_second, column_flops_per_second : float
         Flops of LAPACK in a second of one core, and those of solves with some dozens of columns, which wait for
         memory. Measured: choices by REML with bands, P = 50 to 11,008 (Xeon, 2.5 GHz); so are the next three.
@@ -142,9 +135,6 @@ class CostModel:
     slab_systems: int = 512
     max_batched_numbers: int = 64 * 64
     min_batch: int = 32
-    min_update_flops: float = 2e6
-    max_update_rank: int = 64
-    update_bytes: float = 2**29
     flops_per_second: float = 2.2e10
     column_flops_per_second: float = 2.5e9
     pairs_per_second: float = 4.5e6

@@ -13,7 +13,6 @@ from xspline.solve.direct.band import Ordering, band_operations, narrowest
 from xspline.solve.direct.cholesky import PANEL
 from xspline.solve.direct.device import gpu_room
 from xspline.solve.direct.dissection import cost_of, dissection_operations, dissects
-from xspline.solve.direct.near import Near, near
 from xspline.solve.direct.solver import side_by_side
 from xspline.solve.errors import TooLargeError
 from xspline.solve.kronecker.product import Product, nearly_split, product_of, ridge_of, split
@@ -143,18 +142,6 @@ class _Structure:
         return int(distinct(self.gram)[1].max(initial=0)) + 1
 
     @cached_property
-    def near(self) -> Near | None:
-        """The systems by their differences, where some differ little."""
-        return near(self.gram, self.frame, self.resources.costs)
-
-    @property
-    def factorised(self) -> tuple[int, int]:
-        """How many systems a direct solver factorises, and by how many right-hand sides it answers for the others."""
-        if self.near is None:
-            return self.systems, 0
-        return len(self.near.factorised), sum(len(change.signs) for change in self.near.changes.values())
-
-    @cached_property
     def has_ridge(self) -> bool:
         """Whether the penalty is a ridge or nothing."""
         return ridge_of(self.penalty) is not None
@@ -167,8 +154,6 @@ class _Structure:
     @property
     def general_reason(self) -> str:
         """Why a system does not fall into smaller ones."""
-        if self.near is not None:
-            return f"{self.systems} systems differ in few gaps or weights, and {self.factorised[0]} are factorised"
         if len(self.gram.terms) > 1:
             return f"a sum of {len(self.gram.terms)} products has no common eigenvectors"
         if sum(bool(f.axes) for f in self.gram.terms[0]) == 1:
@@ -286,37 +271,31 @@ class _Structure:
     def banded(self) -> Choice:
         ordering = self.ordering
         reason = f"{self.general_reason}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
-        systems, columns = self.factorised
-        nbytes = self.band_bytes(systems, ordering) + self.held * 8 * columns * ordering.size
-        operations = systems * band_operations(ordering)
-        operations += 4.0 * columns * ordering.size * (ordering.bandwidth + 1)
+        operations = self.systems * band_operations(ordering)
         inverse = self.resources.costs.band_inverse * operations
-        return Choice("banded", reason, nbytes, operations, inverse=inverse)
+        return Choice("banded", reason, self.band_bytes(self.systems, ordering), operations, inverse=inverse)
 
     def dissection(self) -> Choice:
         frame = self.frame
         fronts = cost_of(self.frame).fronts
         cut = f"nested dissection of {self.ordering.size} coefficients takes {fronts} small matrices"
-        systems, columns = self.factorised
-        operations = systems * dissection_operations(frame, self.resources.costs)
-        operations += 4.0 * columns * cost_of(frame).numbers
-        nbytes = self.dissection_bytes(systems, frame) + self.held * 8 * columns * self.ordering.size
+        operations = self.systems * dissection_operations(frame, self.resources.costs)
         inverse = self.resources.costs.front_inverse * operations
+        nbytes = self.dissection_bytes(self.systems, frame)
         return Choice("dissection", f"{self.general_reason}; {cut}", nbytes, operations, inverse=inverse)
 
     def dense(self) -> Choice:
         """Propose a full matrix, on a GPU if it fits there and is worth the transfer."""
-        size, (systems, columns), costs = self.ordering.size, self.factorised, self.resources.costs
+        size = self.ordering.size
+        costs = self.resources.costs
         reason = f"a bandwidth of {self.ordering.bandwidth} is wide for {size} coefficients"
         nbytes = (
-            self.kept_bytes(systems, 8 * size**2)
+            self.kept_bytes(self.systems, 8 * size**2)
             + costs.dense_matrices * 8 * size**2
             + self.search_bytes(size)
-            + self.held * 8 * columns * size
         )
-        own = systems * size**3 / 3 + 2.0 * columns * size**2
-        choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, own)
-        operations = systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
+        choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, self.systems * size**3 / 3)
+        operations = self.systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
         roomy = gpu_room(self.resources, size) >= 8 * size**2 and not any(self.frame.everywhere)
         if not roomy or operations >= choice.operations:
             return choice

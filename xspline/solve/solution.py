@@ -13,7 +13,6 @@ from scipy.special import ndtri, stdtrit
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.device import gpu_room
-from xspline.solve.direct.near import LowRank, near
 from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError, nothing_determined
 from xspline.solve.kronecker.nearly import NearlySeparable
@@ -294,9 +293,6 @@ def _system(
         resources = replace(resources, gpu=None)
     options: dict[str, Any] = {"dense": name == "dense", "dissection": name == "dissection"}
     options |= {"room": room, "resources": resources}
-    differences = near(gram, frame, resources.costs)
-    if differences is not None:
-        return LowRank(differences, penalty, frame, **options)
     return Direct(gram, penalty, frame, **options)
 
 
