@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.spaces import Frame
-from xspline.sums.factor import Index, matrix_entries, orientations
+from xspline.sums.factor import matrix_entries, orientations
 
 Array = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -239,11 +239,12 @@ def _on_a_line(ordering: Ordering, axis: int) -> tuple[Places, Places]:
     return (first, offset), (np.minimum(a, b), np.abs(a - b))
 
 
-def gather_entries(entries: Callable[[Index, Index], Array], frame: Frame) -> Array:
-    """Pair form, [K.., O..], of a symmetric matrix whose entries at rows and columns, indices by axis, a call gives."""
+def gather_entries(matrix: Array, frame: Frame) -> Array:
+    """Pair form, [K.., O..], of a symmetric matrix [P, P] in the order of the Space."""
+    cells = matrix.reshape(*frame.sizes, *frame.sizes)
     out = np.zeros((*frame.sizes, *frame.offsets))
     for place, rows, columns in matrix_entries(frame):
-        out[place] += entries(rows, columns)
+        out[place] += cells[rows + columns]
     return out
 
 

@@ -195,8 +195,7 @@ class DenseCholesky(Cholesky):
         inverse += np.tril(inverse, -1).T
         inverse /= self.scale
         inverse /= self.scale[:, None]
-        cells = inverse.reshape(*ordering.frame.sizes, *ordering.frame.sizes)
-        return gather_entries(lambda rows, columns: cells[rows + columns], ordering.frame)[..., None]
+        return gather_entries(inverse, ordering.frame)[..., None]
 
 
 # --- one band by panels of columns

@@ -264,22 +264,25 @@ class Direct(DirectSystem):
         elif self.tree is not None:
             factors = DissectionCholesky(pairs[..., 0], self.tree, threaded=self._threaded)
         elif self.dense:
-            # On the GPU where that finds it determined; else LAPACK gives the verdict, and names a coefficient.
-            dense: Cholesky | None = (
-                None if self.gpu is None else DeviceCholesky(pairs[..., 0], self.frame, self.gpu)
-            )
-            if dense is None or not dense.determined:
-                del dense  # a matrix on the GPU
-                axes, size = tuple(range(len(self.frame.sizes))), self.ordering.size
-                whole = Factor(axes, tuple((0, k) for k in self.frame.sizes), pairs[..., 0], 0)
-                dense = DenseCholesky(whole.to_dense(self.frame).reshape(size, size))
-            factors = dense
+            factors = self._dense_factors(pairs[..., 0])
         else:
             out = np.empty((self.ordering.size, self.ordering.bandwidth + 1)) if place is None else place
             factors = BandCholesky.of_stripes(stripes(pairs, self.ordering)[..., 0], self.ordering.rows, out)
         numbers = (factors.pivot, factors.weakest, factors.determined, factors.logdet)
         slab.verdict = Verdict(*map(np.atleast_1d, numbers))
         return factors
+
+    def _dense_factors(self, pairs: Array) -> Cholesky:
+        """On the GPU where that finds it determined; else LAPACK gives the verdict, and names a coefficient."""
+        axes = tuple(range(len(self.frame.sizes)))
+        whole = Factor(axes, tuple((0, k) for k in self.frame.sizes), pairs, 0)
+        matrix = whole.to_dense(self.frame).reshape(self.ordering.size, -1)
+        if self.gpu is not None:
+            factors = DeviceCholesky(matrix, self.gpu)
+            if factors.determined:
+                return factors
+            del factors  # a matrix on the GPU
+        return DenseCholesky(matrix)
 
     def _gram_of(self, slab: Slab) -> Factor:
         """G of a slab, multiplied out: pairs [K.., O.., systems]."""
