@@ -38,8 +38,6 @@ class CostModel:
         Share of the memory of a GPU for dense systems; the rest is for sums and for what others run there. Chosen.
     max_gpu_coefficients : int
         Coefficients of a dense system on a GPU: 31 bits count the entries of its matrix.
-    spectral_vectors : int
-        Vectors of P numbers that a direct spectral solve holds. Counted in the code.
     iterative_vectors : int
         Vectors of P numbers that conjugate gradients and products hold, about. Counted in the code.
     front_flops : float
@@ -119,7 +117,6 @@ class CostModel:
     gpu_speedup: float = 50.0
     gpu_memory_share: float = 0.75
     max_gpu_coefficients: int = 46_340
-    spectral_vectors: int = 9
     iterative_vectors: int = 18
     front_flops: float = 1.2e6
     front_inverse: float = 1.6

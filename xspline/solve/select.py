@@ -26,8 +26,8 @@ from xspline.sums import Gram
 ITERATIVE = "iterative"
 NEARLY_SEPARABLE = "nearly_separable"
 SOLVERS = {
-    "spectral": "G is one product of single-coordinate factors (a full grid): direct with a ridge or no penalty, else "
-    "the eigenvectors precondition conjugate gradients",
+    "spectral": "G is one product of single-coordinate factors (a full grid): as `separable` with a ridge or no "
+    "penalty, else the eigenvectors precondition conjugate gradients",
     "separable": "G is one product, with factors on whose coordinates all terms of the penalty agree, or that some of "
     "them carry (`SpaceTime`), and others (a static mask): eigenvectors of the former, Cholesky factorisations over "
     "the latter",
@@ -152,6 +152,15 @@ class _Structure:
         return self.product is not None and len(self.product.factors) > 1
 
     @property
+    def is_grid(self) -> bool:
+        """Whether G is a product of a factor for each of several coordinates."""
+        return (
+            self.is_product
+            and self.product is not None
+            and len(self.product.factors) == len(self.frame.sizes)
+        )
+
+    @property
     def general_reason(self) -> str:
         """Why a system does not fall into smaller ones."""
         if len(self.gram.terms) > 1:
@@ -203,32 +212,35 @@ class _Structure:
     # --- what each solver of `SOLVERS` proposes; None where it does not take the system
 
     def spectral(self) -> Choice | None:
-        """Propose eigenvectors that diagonalise the system, or with roughness leave little beside the diagonal."""
-        product = self.product
-        sizes = self.frame.sizes
-        costs = self.resources.costs
-        if product is None or any(len(f.axes) != 1 for f in product.factors):
+        """Propose eigenvectors that split the system, or with roughness leave little beside the diagonal."""
+        if not self.is_grid:
             return None
-        size = math.prod(sizes)
-        operations = _eigen_operations(sizes)
-        eigenvectors = 2 * sum(k * k for k in sizes)
         if self.has_ridge:
-            reason = "the eigenvectors of a factor for each coordinate diagonalise the system"
-            return Choice("spectral", reason, 8 * (eigenvectors + costs.spectral_vectors * size), operations)
+            split_up = self._split_up()
+            return None if split_up is None else replace(split_up, name="spectral")
         terms = self.penalty.terms
-        if not self.is_product or any(len(f.axes) != 1 for term in terms for f in term):
+        if any(len(f.axes) != 1 for term in terms for f in term):
             return None
         reason = (
             "the eigenvectors of data and roughness along each coordinate nearly diagonalise the system; conjugate "
             "gradients do the rest"
         )
+        sizes = self.frame.sizes
+        size = math.prod(sizes)
+        costs = self.resources.costs
         vectors = costs.iterative_vectors
         products = (len(terms) + 2) * 2 * sum(sizes)
-        operations += costs.expected_iterations * size * (products + costs.flop_penalty * vectors)
-        nbytes = 8 * (eigenvectors + vectors * size)
+        operations = costs.expected_iterations * size * (products + costs.flop_penalty * vectors)
+        operations += _eigen_operations(sizes)
+        nbytes = 8 * (2 * sum(k * k for k in sizes) + vectors * size)
         return Choice("spectral", reason, nbytes, self.systems * operations, exact=False)
 
     def separable(self) -> Choice | None:
+        """Propose eigenvectors of some factors, where others span several coordinates or are smoothed."""
+        return None if self.is_grid and self.has_ridge else self._split_up()
+
+    def _split_up(self) -> Choice | None:
+        """Propose eigenvectors of all factors that the penalty shares but the main one."""
         frame = self.frame
         parts = None if self.product is None else split(self.product, self.penalty, frame)
         if parts is None:
@@ -255,7 +267,7 @@ class _Structure:
         """Propose iterations with the solver of the product that G nearly is."""
         if (nearly := nearly_split(self.gram, self.penalty, self.frame)) is None:
             return None
-        near = replace(self, product=nearly[0]).separable()
+        near = replace(self, product=nearly[0])._split_up()
         costs = self.resources.costs
         if near is None:
             return None
@@ -346,7 +358,7 @@ def _inadmissible(solver: str, structure: _Structure, *, admitted: bool) -> str:
             return "solver='iterative' does not take unions with a long B-spline: leave solver out"
         return f"solver='iterative' takes up to {MAX_AXES} coordinates, not {count}; leave solver out"
     needs = {
-        "spectral": "one product of a factor for each coordinate (a full grid)",
+        "spectral": "one product of a factor for each of several coordinates (a full grid)",
         "separable": "one product of a factor over several coordinates and others (a static mask) and a ridge or no "
         "penalty, or any product and a SpaceTime penalty or one that smooths the coordinates of some factors only",
         NEARLY_SEPARABLE: "what is nearly a product, and none, with a SpaceTime penalty along season, trend and events",

@@ -19,7 +19,6 @@ from xspline.solve.kronecker.nearly import NearlySeparable
 from xspline.solve.kronecker.pcg import FastDiagonal
 from xspline.solve.kronecker.product import nearly_split, product_of, ridge_of, split
 from xspline.solve.kronecker.separable import Separable
-from xspline.solve.kronecker.spectral import Spectral
 from xspline.solve.krylov import MAX_ITERATIONS
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalties.roughness import Penalty
@@ -280,13 +279,12 @@ def _system(
         expected, parts, axis = nearly
         modes = Separable(parts, frame, room, resources)
         return NearlySeparable(gram, Gram((expected.factors,)), penalty, frame, modes, axis, most=most)
-    product, ridge = product_of(gram, frame), ridge_of(penalty)
-    if product is not None and name == "spectral":
-        if ridge is None:
+    product = product_of(gram, frame)
+    if product is not None and name in ("spectral", "separable"):
+        if name == "spectral" and ridge_of(penalty) is None:
             return FastDiagonal(product, penalty, frame, most=most)
-        return Spectral(product, ridge, frame)
-    if product is not None and name == "separable" and (apart := split(product, penalty, frame)) is not None:
-        return Separable(apart, frame, room, resources)
+        if (apart := split(product, penalty, frame)) is not None:
+            return Separable(apart, frame, room, resources)
     if choice.on_gpu:
         room = min(room, gpu_room(resources, space.size))
     else:

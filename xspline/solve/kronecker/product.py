@@ -164,7 +164,7 @@ def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
     others = [group for group in groups if _agree(terms, group, frame)]
     if len(others) == len(groups):
         main = max(others, key=lambda group: (len(group.axes) > 1, sum(f.nbytes for f in group.factors)))
-        others = [group for group in others if group is not main and len(main.axes) > 1]
+        others = [group for group in others if group is not main]
     apart = {axis for group in others for axis in group.axes}
     reduced = [
         _scaled(
