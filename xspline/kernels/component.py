@@ -28,13 +28,9 @@ class SumsBySlab:
 
     Parameters
     ----------
-    walk : Walk
-    component : Component
-        Other groups have extent 1 and vanish, except batch axes.
-    pairs : bool
-        Pairs (G) or moments (h).
-    last : int, optional
-        The slab axis whose coefficients are the last of the total, as they are of what is added.
+    component : other groups have extent 1 and vanish, except batch axes.
+    pairs : pairs (G) or moments (h).
+    last : the slab axis whose coefficients are the last of the total, as they are of what is added.
     """
 
     def __init__(self, walk: Walk, component: Component, pairs: bool, last: int | None = None) -> None:

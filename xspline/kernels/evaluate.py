@@ -20,14 +20,11 @@ class Options(TypedDict, total=False):
 
     Attributes
     ----------
-    engine : {"numba", "namespace"} or Engine
-        Which twin of the contraction; by default the compiled one for NumPy arrays.
-    slab, slab_rows : int
-        Entries of a slab, and rows of one group in it.
-    out : array, float32 or float64
-        To write into, of the shape of the result; of NumPy C-contiguous and native. Sums are float64.
-    extrapolate : bool
-        Whether there are values outside the domains: those of the polynomials at the ends.
+    engine : {"numba", "namespace"} or Engine; which twin of the contraction; by default the compiled one for NumPy
+        arrays.
+    slab, slab_rows : entries of a slab, and rows of one group in it.
+    out : to write into, of the shape of the result; of NumPy C-contiguous and native. Sums are float64.
+    extrapolate : whether there are values outside the domains: those of the polynomials at the ends.
     """
 
     engine: str | Engine | None
@@ -49,17 +46,11 @@ def evaluate(
 
     Parameters
     ----------
-    coefficients : array, [K.., b..]
-        Of any array namespace.
-    coordinates : sequence of ndarray
-        Per coefficient axis, float64 on the host; shape = lengths of its group's data axes.
-    layout : Layout
-        Where the coordinates and the batch axes lie in the result; nothing is pooled.
-    space : Space
-    orders : sequence of int, optional
-        Derivative order per coefficient axis, per unit of the coordinate's float; default 0.
-    **options
-        `Options`.
+    coefficients : [K.., b..], of any array namespace.
+    coordinates : per coefficient axis, float64 on the host; shape = lengths of its group's data axes.
+    layout : where the coordinates and the batch axes lie in the result; nothing is pooled.
+    orders : derivative order per coefficient axis, per unit of the coordinate's float; default 0.
+    **options : `Options`.
 
     Returns
     -------
@@ -89,11 +80,9 @@ def evaluate_pairs(
 
     Parameters
     ----------
-    pairs : array, [K.., O.., b..]
-        Z, with φᵀZφ = Σ_{k,o} Z[k, o] Π_j φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and
-        entries with k_j + o_j ≥ K_j on others are not read.
-    coordinates, layout, space, orders, **options
-        As of `evaluate`, and so are the result and the errors.
+    pairs : [K.., O.., b..], Z, with φᵀZφ = Σ_{k,o} Z[k, o] Π_j φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on
+        periodic axes, and entries with k_j + o_j ≥ K_j on others are not read.
+    coordinates, layout, space, orders, **options : as of `evaluate`, and so are the result and the errors.
     """
     return _evaluate(pairs, coordinates, layout, space, orders, options, pairs=True)
 

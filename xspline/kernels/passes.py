@@ -49,18 +49,13 @@ def accumulate(
 
     Parameters
     ----------
-    block : Block
-        Values of any numeric type and array namespace.
-    layout : Layout
-        Which axes of the values the coordinates span.
-    space : Space
-        The features.
-    engine : {"numba", "namespace"} or Engine, optional
-        Which twin of the contraction runs; by default the compiled one for NumPy arrays.
-    slab : int, optional
-        Entries of a slab.
-    slab_rows : int
-        Rows of one group in a slab.
+    block : values of any numeric type and array namespace.
+    layout : which axes of the values the coordinates span.
+    space : the features.
+    engine : {"numba", "namespace"} or Engine; which twin of the contraction runs; by default the compiled one for NumPy
+        arrays.
+    slab : entries of a slab.
+    slab_rows : rows of one group in a slab.
 
     Returns
     -------

@@ -45,15 +45,11 @@ class CompiledSweeper:
 
         Parameters
         ----------
-        values : array, float32 or float64 [before, n, at least column + after]
-        column : int
-            The first to be read.
-        after : int
-            How many are.
-        rows : Rows
-            Of one coefficient axis.
-        reference : float or None
-            e is values - reference, 0 where they are NaN; with None 1, and 0 there: then there are sums only.
+        values : [before, n, at least column + after]
+        column : the first to be read.
+        after : how many are.
+        rows : of one coefficient axis.
+        reference : e is values - reference, 0 where they are NaN; with None 1, and 0 there: then there are sums only.
         """
         from xspline.kernels.compiled.contraction import sweep
 
@@ -72,11 +68,8 @@ class Sweep:
 
     Parameters
     ----------
-    walk : Walk
-    index : int
-        Number of the slab axis.
-    sweeper : CompiledSweeper or CudaSweeper, optional
-        By default compiled loops for NumPy arrays, a kernel of its own for CuPy's.
+    index : number of the slab axis.
+    sweeper : by default compiled loops for NumPy arrays, a kernel of its own for CuPy's.
     """
 
     def __init__(self, walk: Walk, index: int, sweeper: CompiledSweeper | CudaSweeper | None = None) -> None:

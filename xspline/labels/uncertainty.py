@@ -56,8 +56,7 @@ class Covariance:
 
     Attributes
     ----------
-    pairs : ndarray, [K.., O.., b..]
-        Its pair form: the variance at x is Σ_{k,o} pairs[k,o] Π_j φ_{k_j}(x_j) φ_{k_j + o_j}(x_j).
+    pairs : [K.., O.., b..], its pair form: the variance at x is Σ_{k,o} pairs[k,o] Π_j φ_{k_j}(x_j) φ_{k_j + o_j}(x_j).
     attrs : what it assumes, and how sure it is.
     """
 
@@ -71,18 +70,14 @@ class Requested:
 
     Parameters
     ----------
-    method : str, optional
-        "exact": σ̂² (G + Λ)⁻¹, the Bayesian covariance (Wahba 1983; Nychka 1988). "draws": this from draws of
-        the coefficients. "jackknife": from fits without one part at a time (delete-a-group jackknife). None: exact
-        where the solver knows the inverse and its pairs fit in memory, else draws.
-    draws : int, optional
-        How many; None: 200 where the solver iterates, 40 of what few changing gaps alone leave open, 800 where it knows
-        the inverse.
-    seed : int
-        Of their random numbers.
-    smoothing_uncertainty : bool
-        Whether to add J Cov(log λ) Jᵀ with J = ∂c/∂log λ, what a choice by REML leaves open (Wood, Pya and Säfken
-        2016). The jackknife never does: Cov(log λ) takes errors as independent.
+    method : "exact": σ̂² (G + Λ)⁻¹, the Bayesian covariance (Wahba 1983; Nychka 1988). "draws": this from draws of the
+        coefficients. "jackknife": from fits without one part at a time (delete-a-group jackknife). None: exact where
+        the solver knows the inverse and its pairs fit in memory, else draws.
+    draws : how many; None: 200 where the solver iterates, 40 of what few changing gaps alone leave open, 800 where it
+        knows the inverse.
+    seed : of their random numbers.
+    smoothing_uncertainty : whether to add J Cov(log λ) Jᵀ with J = ∂c/∂log λ, what a choice by REML leaves open (Wood,
+        Pya and Säfken 2016). The jackknife never does: Cov(log λ) takes errors as independent.
 
     Raises
     ------
@@ -135,11 +130,8 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
 
     Parameters
     ----------
-    fit : Fit
-        A solved one.
-    requested : Requested
-    device : str, optional
-        Where the jackknife solves.
+    fit : a solved one.
+    device : where the jackknife solves.
 
     Raises
     ------
@@ -354,10 +346,8 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
 
     Parameters
     ----------
-    fits : mapping of str to Fit
-        Of statistics with at least two parts. Those with one G and one penalty share their factorisations.
-    device : str, optional
-        Where they are solved, if this process has such a device.
+    fits : of statistics with at least two parts. Those with one G and one penalty share their factorisations.
+    device : where they are solved, if this process has such a device.
 
     Returns
     -------
@@ -413,10 +403,8 @@ def jackknife_replicates(fit: Fit, device: str | None = None) -> Array:
 
     Parameters
     ----------
-    fit : Fit
-        Of statistics with at least two parts; its selected terms are those of the replicates.
-    device : str, optional
-        Where the fits without each part are solved.
+    fit : of statistics with at least two parts; its selected terms are those of the replicates.
+    device : where the fits without each part are solved.
 
     Returns
     -------
@@ -456,10 +444,8 @@ def cross_validate(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
 
     Parameters
     ----------
-    fits : mapping of str to Fit
-        Solved ones, of statistics with at least two parts; their penalties are those of all fits.
-    device : str, optional
-        Where the fits without each part are solved.
+    fits : solved ones, of statistics with at least two parts; their penalties are those of all fits.
+    device : where the fits without each part are solved.
 
     Returns
     -------

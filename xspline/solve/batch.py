@@ -83,10 +83,8 @@ def leaders_of(hashes: NDArray[np.uint64], rows: Iterable[NDArray[np.uint64]]) -
 
     Parameters
     ----------
-    hashes : ndarray, [members]
-        Equal where columns are.
-    rows : iterable
-        The matrix, [some rows, members] at a time.
+    hashes : [members], equal where columns are.
+    rows : the matrix, [some rows, members] at a time.
     """
     order = np.argsort(hashes)
     starts = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order[:1]]))

@@ -67,13 +67,10 @@ def refined(
 
     Parameters
     ----------
-    residual : callable
-        x to b − A x.
-    correct : callable
-        A residual [m, ..], by how much of its size it has to fall at least, [m], and the most iterations, to a
+    residual : x to b − A x.
+    correct : a residual [m, ..], by how much of its size it has to fall at least, [m], and the most iterations, to a
         correction of x and the iterations that it took.
-    rhs, tolerance, most
-        As of `conjugate_gradients`, and so are the results and the error.
+    rhs, tolerance, most : as of `conjugate_gradients`, and so are the results and the error.
     """
     norm = norm_of(rhs)
     norm[norm == 0] = 1.0
@@ -176,9 +173,8 @@ def inverse_root(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap,
 
     Parameters
     ----------
-    rest, near_solve, near_matvec : callable
-        Products with A − M, M⁻¹ and M.
-    x : ndarray, [m, ..]
+    rest, near_solve, near_matvec : products with A − M, M⁻¹ and M.
+    x : [m, ..]
     """
     return _power(rest, near_solve, near_matvec, x, -0.5)
 

@@ -57,16 +57,11 @@ def candidates(
 
     Parameters
     ----------
-    gram, penalty : Gram
-        G, and Λ without batch axes.
-    frame : Frame
-    solver : str, optional
-        One of `SOLVERS`, to have that one.
-    exact : bool
-        Only solvers that know the inverse: iterations estimate traces.
-    resources : Resources, optional
-        Cores, memory, and a GPU for dense systems that fit there, where it is faster than any solver on the host; those
-        of this process and machine if they are not given.
+    gram, penalty : G, and Λ without batch axes.
+    solver : one of `SOLVERS`, to have that one.
+    exact : only solvers that know the inverse: iterations estimate traces.
+    resources : cores, memory, and a GPU for dense systems that fit there, where it is faster than any solver on the
+        host; those of this process and machine if they are not given.
 
     Raises
     ------
@@ -112,16 +107,9 @@ class _Structure:
 
     Parameters
     ----------
-    gram : Gram
-    product : Product or None
-        G as one product, if it is one.
-    penalty : Gram
-    frame : Frame
-    kept : float
-        Bytes of factorisations that a solver keeps.
-    held : int
-        Solvers that exist at a time.
-    resources : Resources
+    product : G as one product, if it is one.
+    kept : bytes of factorisations that a solver keeps.
+    held : solvers that exist at a time.
     """
 
     gram: Gram

@@ -40,12 +40,9 @@ class Solution:
 
     Parameters
     ----------
-    coefficients : ndarray, [K.., b..]
-        c; NaN for members that are not determined.
-    rss : ndarray, [b..]
-        Weighted residual sum of squares.
-    determined : ndarray of bool, [b..]
-    factorisation : Factorisation
+    coefficients : [K.., b..], c; NaN for members that are not determined.
+    rss : [b..], weighted residual sum of squares.
+    determined : [b..]
     """
 
     coefficients: Array
@@ -75,17 +72,11 @@ def factorise(
 
     Parameters
     ----------
-    gram, penalty : Gram
-        G, and Λ without batch axes.
-    space : Space
-    solver : str, optional
-        See `candidates`.
-    observations : int, optional
-        Number of observations, for messages.
-    exact : bool
-        Only solvers that know the inverse, see `candidates`.
-    resources : Resources, optional
-        See `solve`.
+    gram, penalty : G, and Λ without batch axes.
+    solver : see `candidates`.
+    observations : number of observations, for messages.
+    exact : only solvers that know the inverse, see `candidates`.
+    resources : see `solve`.
 
     Raises
     ------
@@ -113,15 +104,10 @@ def solve(
 
     Parameters
     ----------
-    sums : Sums
-    space : Space
-    penalty : Penalty
-    solver : str, optional
-        See `candidates`.
-    factorisation : Factorisation, optional
-        Of the same G and penalty, from an earlier solve or another variable.
-    resources : Resources, optional
-        Cores, memory and GPU that it may use; those of this process and machine, without a GPU, if they are not given.
+    solver : see `candidates`.
+    factorisation : of the same G and penalty, from an earlier solve or another variable.
+    resources : cores, memory and GPU that it may use; those of this process and machine, without a GPU, if they are not
+        given.
 
     Raises
     ------
@@ -152,12 +138,8 @@ def strength_derivatives(sums: Sums, space: Space, penalty: Penalty, solution: S
 
     Parameters
     ----------
-    sums : Sums
-    space : Space
-    penalty : Penalty
-        Λ = Σ_t λ_tS_t, a strength for each term of its Gram; none of them has a share in the constant.
-    solution : Solution
-        Of these sums and this penalty.
+    penalty : Λ = Σ_t λ_tS_t, a strength for each term of its Gram; none of them has a share in the constant.
+    solution : of these sums and this penalty.
 
     Returns
     -------
@@ -185,10 +167,7 @@ def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
 
     Parameters
     ----------
-    sums : Sums
-    space : Space
-    factorisation : Factorisation
-        Of their G and a penalty.
+    factorisation : of their G and a penalty.
     """
     frame, axes = space.frame, tuple(range(len(space.shape)))
     masses = Gram((tuple(mass(space, j) for j in axes),))
@@ -210,10 +189,7 @@ def condition_bound(sums: Sums, space: Space, factorisation: Factorisation) -> A
 
     Parameters
     ----------
-    sums : Sums
-    space : Space
-    factorisation : Factorisation
-        Of their G, by a solver that knows the inverse.
+    factorisation : of their G, by a solver that knows the inverse.
     """
     frame, axes = space.frame, tuple(range(len(space.shape)))
     masses = Gram((tuple(mass(space, j) for j in axes),)).diagonal(frame)

@@ -39,22 +39,14 @@ class Choice:
 
     Parameters
     ----------
-    name, reason : str
-    nbytes : int
-    operations : float
-        Of what is factorised on a GPU those that the host does in the time.
-    exact : bool
-        Whether it knows the inverse; others iterate, estimate traces and have draws for error bars.
-    on_gpu : bool
-        Whether it factorises on a GPU; then `nbytes` are those that the host needs to say why it is singular.
-    searched : bool
-        Whether λ is searched for; then `nbytes` are those of the search, `operations` those of one factorisation.
-    memory_refusal : str
-        Why there is no memory for an exact solver in its place; empty where memory did not decide.
-    inverse : float
-        Operations of the entries of the inverse, in the time that they take; 0 where it is twice `operations`.
-    searches : float
-        How many times the usual steps a search takes: those of a family with more parameters take more.
+    operations : of what is factorised on a GPU those that the host does in the time.
+    exact : whether it knows the inverse; others iterate, estimate traces and have draws for error bars.
+    on_gpu : whether it factorises on a GPU; then `nbytes` are those that the host needs to say why it is singular.
+    searched : whether λ is searched for; then `nbytes` are those of the search, `operations` those of one
+        factorisation.
+    memory_refusal : why there is no memory for an exact solver in its place; empty where memory did not decide.
+    inverse : operations of the entries of the inverse, in the time that they take; 0 where it is twice `operations`.
+    searches : how many times the usual steps a search takes: those of a family with more parameters take more.
     """
 
     name: str
@@ -127,9 +119,8 @@ class System(ABC):
 
         Parameters
         ----------
-        rhs : ndarray, [K.., b..]
-        tolerance : float, optional
-            Relative residual at which iterations end, if not the usual one; direct solvers are exact.
+        rhs : [K.., b..]
+        tolerance : relative residual at which iterations end, if not the usual one; direct solvers are exact.
         """
 
     @abstractmethod
@@ -169,21 +160,13 @@ class IterativeSystem(System):
 
     Attributes
     ----------
-    frame : Frame
-    index : ndarray of int, [b..]
-        Which of the different systems each batch member is.
-    tolerance : float
-        ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
-    at_once : int
-        Right-hand sides that are solved for side by side.
-    mixes_systems : bool
-        Whether right-hand sides of different systems may be solved for side by side.
-    near : DirectSystem or None
-        One that knows its inverse and differs little from this one.
-    iterations : int
-        Of the last solve, the most of any right-hand side.
-    residual : float
-        Of the last solve, relative, the largest of any right-hand side.
+    index : [b..], which of the different systems each batch member is.
+    tolerance : ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
+    at_once : right-hand sides that are solved for side by side.
+    mixes_systems : whether right-hand sides of different systems may be solved for side by side.
+    near : one that knows its inverse and differs little from this one.
+    iterations : of the last solve, the most of any right-hand side.
+    residual : of the last solve, relative, the largest of any right-hand side.
     """
 
     frame: Frame
@@ -295,12 +278,9 @@ class Factorisation:
 
     Parameters
     ----------
-    choice : Choice
-        The solver and why.
-    system : System
-    determined : ndarray of bool, [b..]
-        Which batch members the data and the penalty determine; one without observations is not, whatever the
-        penalty. Extents are those of G: 1 where it is shared.
+    choice : the solver and why.
+    determined : [b..], which batch members the data and the penalty determine; one without observations is not,
+        whatever the penalty. Extents are those of G: 1 where it is shared.
     """
 
     choice: Choice
@@ -361,8 +341,7 @@ class Factorisation:
 
         Parameters
         ----------
-        z : ndarray, [K.., b..]
-            Batch extents of 1 broadcast on both sides.
+        z : [K.., b..], batch extents of 1 broadcast on both sides.
 
         Returns
         -------

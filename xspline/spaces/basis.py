@@ -76,12 +76,9 @@ class Basis:
 
         Parameters
         ----------
-        axis : Axis
-            How labels of the coordinate are read.
-        extent : tuple of float or None
-            Range of the data, as floats of the axis.
-        name : str
-            The coordinate, for messages.
+        axis : how labels of the coordinate are read.
+        extent : range of the data, as floats of the axis.
+        name : the coordinate, for messages.
 
         Raises
         ------

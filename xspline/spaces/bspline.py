@@ -30,12 +30,9 @@ def cox_de_boor(knots: Floats, x: Floats, order: int = 0) -> Floats:
 
     Parameters
     ----------
-    knots : Floats
-        [..., 2p + 2] knots t_{c-p} … t_{c+p+1} around the span [t_c, t_{c+1}), which has positive length.
-    x : Floats
-        [..., n] positions on the span.
-    order : int
-        Of the derivative, at most p.
+    knots : [..., 2p + 2] knots t_{c-p} … t_{c+p+1} around the span [t_c, t_{c+1}), which has positive length.
+    x : [..., n] positions on the span.
+    order : of the derivative, at most p.
 
     Returns
     -------
@@ -66,10 +63,8 @@ def legendre_tables(knots: Floats, order: int = 0) -> Floats:
 
     Parameters
     ----------
-    knots : Floats
-        [..., 2p + 2], as in `cox_de_boor`.
-    order : int
-        Of the derivative.
+    knots : [..., 2p + 2], as in `cox_de_boor`.
+    order : of the derivative.
 
     Returns
     -------
@@ -93,16 +88,11 @@ class LocalSpline(PairFeatures):
 
     Parameters
     ----------
-    knots : Floats
-        Full knot vector t; function e is supported on [t_e, t_{e + p + 1}], e = 0 … cells' last.
-    degree : int
-        p.
-    size : int
-        K; with `periodic`, function e counts modulo K.
-    periodic : bool
-        Whether positions and functions wrap around.
-    uniform : bool
-        Whether the cells have equal length, so that one table serves them all.
+    knots : full knot vector t; function e is supported on [t_e, t_{e + p + 1}], e = 0 … cells' last.
+    degree : p.
+    size : K; with `periodic`, function e counts modulo K.
+    periodic : whether positions and functions wrap around.
+    uniform : whether the cells have equal length, so that one table serves them all.
     """
 
     knots: Floats

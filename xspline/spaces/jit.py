@@ -48,10 +48,8 @@ def compiled(function: F | None = None, /, **options: Any) -> F | Callable[[F], 
 
     Parameters
     ----------
-    function : callable
-        What is decorated, in `@compiled`.
-    **options
-        Of `numba.njit`, in `@compiled(...)`; they replace those of `OPTIONS`.
+    function : what is decorated, in `@compiled`.
+    **options : of `numba.njit`, in `@compiled(...)`; they replace those of `OPTIONS`.
 
     Warns
     -----

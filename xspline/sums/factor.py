@@ -65,17 +65,13 @@ class Factor:
 
     Parameters
     ----------
-    axes : tuple of int
-        Coefficient axes, ascending. Empty: a plain multiplicity, over batch dimensions or pooled ones.
-    window : Window
-        ``(start, length)`` per axis. It holds both members of every pair: an entry whose second member lies
-        past the end of the window is ignored (and stored as zero).
-    pairs : ndarray, float64, [k.., o.., b..]
-        Entry (k, o) is the matrix entry between all multi-indices i, j with {i_a, j_a} = {k_a, k_a + o_a} for
-        each axis a, indices modulo the size on a periodic axis. Entries are *contributions*: they are added,
+    axes : coefficient axes, ascending. Empty: a plain multiplicity, over batch dimensions or pooled ones.
+    window : ``(start, length)`` per axis. It holds both members of every pair: an entry whose second member lies past
+        the end of the window is ignored (and stored as zero).
+    pairs : [k.., o.., b..], entry (k, o) is the matrix entry between all multi-indices i, j with {i_a, j_a} = {k_a, k_a
+        + o_a} for each axis a, indices modulo the size on a periodic axis. Entries are *contributions*: they are added,
         never assigned. Batch extents are 1 (shared) or n.
-    key : int
-        Digest of what the pairs were computed from, see `digest_key`.
+    key : digest of what the pairs were computed from, see `digest_key`.
     """
 
     axes: tuple[int, ...]
@@ -140,10 +136,7 @@ class Factor:
 
         Parameters
         ----------
-        v : ndarray
-            The axes `positions` are those of the factor, on its window; its batch axes are the last.
-        frame : Frame
-        positions : sequence of int
+        v : the axes `positions` are those of the factor, on its window; its batch axes are the last.
 
         Returns
         -------
@@ -262,9 +255,7 @@ def matrix_entries(frame: Frame, *, once: bool = False) -> Iterator[tuple[Place,
 
     Parameters
     ----------
-    frame : Frame
-    once : bool
-        Whether only one of an entry and its transpose is wanted.
+    once : whether only one of an entry and its transpose is wanted.
 
     Yields
     ------
@@ -318,9 +309,7 @@ def outer_pairs(vectors: Array, frame: Frame) -> Array:
 
     Parameters
     ----------
-    vectors : ndarray, [K.., m, b..]
-        x_m.
-    frame : Frame
+    vectors : [K.., m, b..], x_m.
 
     Returns
     -------
@@ -385,9 +374,8 @@ def masked_pairs(pairs: Array, keep: Array, frame: Frame) -> Array:
 
     Parameters
     ----------
-    pairs : ndarray, [K.., O.., b..]
-    keep : ndarray, [K..]
-        The diagonal of D: a product of one vector per axis.
+    pairs : [K.., O.., b..]
+    keep : [K..], the diagonal of D: a product of one vector per axis.
     """
     both = outer_pairs(keep[..., None], frame) > 0
     return pairs * both.reshape(both.shape + (1,) * (pairs.ndim - both.ndim))

@@ -26,11 +26,9 @@ class Gram:
 
     Parameters
     ----------
-    terms : tuple of tuples of Factor
-        The factors of each term partition all coefficient axes, with at most one more without axes. Kept with
+    terms : the factors of each term partition all coefficient axes, with at most one more without axes. Kept with
         ascending axes, the multiplicity last.
-    batch_ndim : int
-        Number of batch axes that end every pair array.
+    batch_ndim : number of batch axes that end every pair array.
     """
 
     terms: tuple[Term, ...]
@@ -74,12 +72,9 @@ class Gram:
 
         Parameters
         ----------
-        grams : sequence of Gram
-            One per block, with equal numbers of batch axes.
-        axis : int
-            The batch axis, counted among the batch axes.
-        sizes : sequence of int
-            Extent of each block along it; the pair arrays of a block may have extent 1 there.
+        grams : one per block, with equal numbers of batch axes.
+        axis : the batch axis, counted among the batch axes.
+        sizes : extent of each block along it; the pair arrays of a block may have extent 1 there.
 
         Notes
         -----
@@ -123,9 +118,8 @@ class Gram:
 
         Parameters
         ----------
-        v : ndarray, [K.., b..]
-            Batch axes of extent 1 broadcast against those of the pairs. If the Gram has fewer batch axes than
-            `v`, they are the last of `v`.
+        v : [K.., b..], batch axes of extent 1 broadcast against those of the pairs. If the Gram has fewer batch axes
+            than `v`, they are the last of `v`.
 
         Returns
         -------
@@ -172,7 +166,7 @@ class Gram:
 
         Parameters
         ----------
-        vectors : sequence of ndarray, [K_j]
+        vectors : [K_j]
 
         Returns
         -------

@@ -36,14 +36,11 @@ class Tally:
 
     Parameters
     ----------
-    missing : int
-        Values that are NaN, or have such a label.
-    outside : int
-        Values with a coordinate outside the domain of a basis.
-    infinity, bad_weight : tuple of int, optional
-        Global index of the first infinite value, and of the first weight that is negative or NaN, in C order.
-    unlabelled : int
-        Of the missing ones those that have a value, but no label: NaN, NaT or infinite.
+    missing : values that are NaN, or have such a label.
+    outside : values with a coordinate outside the domain of a basis.
+    infinity, bad_weight : global index of the first infinite value, and of the first weight that is negative or NaN, in
+        C order.
+    unlabelled : of the missing ones those that have a value, but no label: NaN, NaT or infinite.
     """
 
     missing: int = 0
@@ -86,20 +83,14 @@ class Sums:
 
     Parameters
     ----------
-    window : Window
-        Coefficients that the data touch; it holds the windows of all factors.
-    gram : Gram
-        G.
-    moment : ndarray, [k.., b..]
-        h, on the window.
-    power, weight : ndarray, [b..]
-        s and Σw.
+    window : coefficients that the data touch; it holds the windows of all factors.
+    gram : G.
+    moment : [k.., b..], h, on the window.
+    power, weight : [b..], s and Σw.
     count : ndarray of int64, [b..]
         Number of observations with w > 0.
-    reference : ndarray, [b..]
-        r. Batch extents are 1 (shared) or n everywhere; without batch axes these have shape ().
-    tally : Tally
-        What was left out.
+    reference : [b..], r. Batch extents are 1 (shared) or n everywhere; without batch axes these have shape ().
+    tally : what was left out.
     """
 
     window: Window
@@ -221,8 +212,7 @@ class Sums:
 
         Parameters
         ----------
-        reference : array_like, [b..]
-            Extents 1 or n.
+        reference : [b..], extents 1 or n.
 
         Raises
         ------
@@ -263,8 +253,7 @@ class Sums:
 
         Parameters
         ----------
-        c : ndarray, [K.., b..]
-            Coefficients of the field minus r, see `centred`.
+        c : [K.., b..], coefficients of the field minus r, see `centred`.
 
         Returns
         -------
@@ -370,9 +359,7 @@ def leave_one_out(parts: Sequence[Sums], frame: Frame) -> list[Sums]:
 
     Parameters
     ----------
-    parts : sequence of Sums
-        At least one. What is left of a single one is `Sums.zero`.
-    frame : Frame
+    parts : at least one. What is left of a single one is `Sums.zero`.
 
     Returns
     -------

@@ -22,8 +22,7 @@ def join_overlapping(sets: Iterable[Iterable[Member]]) -> list[set[Member]]:
 
     Parameters
     ----------
-    sets : iterable of iterables
-        Of hashable members; empty ones are left out.
+    sets : of hashable members; empty ones are left out.
 
     Returns
     -------

@@ -33,10 +33,8 @@ def union(windows: Sequence[Window], sizes: Sequence[int], periodic: Sequence[bo
 
     Parameters
     ----------
-    windows
-        One or more windows over the same axes.
-    sizes, periodic
-        Number of coefficients of each axis, and whether its indices are taken modulo that number.
+    windows : one or more windows over the same axes.
+    sizes, periodic : number of coefficients of each axis, and whether its indices are taken modulo that number.
 
     Returns
     -------

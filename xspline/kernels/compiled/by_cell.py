@@ -360,8 +360,8 @@ def add_cells(
     first : number of the first row among the sorted ones.
     table : [numbers per row, rows] local coordinates, or columns as they are.
     weights, errors : [members, rows] w for the pairs, w (y - r) for the moment; each may have no members.
-    cells, columns, moment_fold, pair_fold
-        The first axis of all of them is the one along which the sorted cells are neighbours.
+    cells, columns, moment_fold, pair_fold : the first axis of all of them is the one along which the sorted cells are
+        neighbours.
     moment, pairs : [members, coefficients, depth], to be added to.
     """
     rows, longest = table.shape[1], RUN_CELLS + cells.near

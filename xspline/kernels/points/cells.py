@@ -51,14 +51,10 @@ class Columns:
 
     Attributes
     ----------
-    size : int
-        L, number of columns; the first q of them span the functions.
-    functions : ndarray, [1 or m, q, q]
-        Per cell (column, function): function = sum over columns.
-    pairs : ndarray, [1 or m, L, Q]
-        Per cell (column, pair), in the order of `Features.pair_index`.
-    of_position : bool
-        Whether the columns are Legendre polynomials of the local coordinate.
+    size : L, number of columns; the first q of them span the functions.
+    functions : [1 or m, q, q], per cell (column, function): function = sum over columns.
+    pairs : [1 or m, L, Q], per cell (column, pair), in the order of `Features.pair_index`.
+    of_position : whether the columns are Legendre polynomials of the local coordinate.
     """
 
     size: int
@@ -197,14 +193,10 @@ class ByCell:
 
     Attributes
     ----------
-    features : tuple of Features
-        One per coefficient axis of the group.
-    keys : array, int [n]
-        Number of the cell of each row; -1 outside the domains.
-    order : array, int [rows inside]
-        Rows sorted by key.
-    cells : ndarray, int64 [occupied, axes]
-        Cells that hold rows, along each axis.
+    features : one per coefficient axis of the group.
+    keys : [n], number of the cell of each row; -1 outside the domains.
+    order : [rows inside], rows sorted by key.
+    cells : [occupied, axes], cells that hold rows, along each axis.
     """
 
     features: tuple[Features, ...]
@@ -234,11 +226,8 @@ class Cells(ByCell):
 
     Attributes
     ----------
-    coordinates : tuple of ndarray, float64 [n]
-        One per coefficient axis.
-    ends : ndarray, int64 [occupied]
-        Number of sorted rows up to the end of each cell that holds rows.
-    sizes : CellSizes
+    coordinates : [n], one per coefficient axis.
+    ends : [occupied], number of sorted rows up to the end of each cell that holds rows.
     """
 
     features: tuple[Features, ...]
@@ -299,10 +288,8 @@ class CellTotals:
 
     Attributes
     ----------
-    extents : tuple of int
-        Per coefficient axis, how many coefficients there are, unrolled.
-    moment, pairs : ndarray, [members, coefficients, depth]
-        All axes raveled, on the host; depths are those of the supports.
+    extents : per coefficient axis, how many coefficients there are, unrolled.
+    moment, pairs : [members, coefficients, depth], all axes raveled, on the host; depths are those of the supports.
     """
 
     def __init__(self, cells: Cells, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:

@@ -390,8 +390,7 @@ def holders_of(holder: Any, data: xr.DataArray | xr.Dataset) -> Holders | None:
 
     Parameters
     ----------
-    holder
-        1-D labels along a dimension of the data; or the name of a 1-D coordinate of theirs, or of a component of
+    holder : 1-D labels along a dimension of the data; or the name of a 1-D coordinate of theirs, or of a component of
         one (``"time.year"``), as in ``groupby``; or any other name.
 
     Raises

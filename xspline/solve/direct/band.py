@@ -37,14 +37,10 @@ class Ordering:
 
     Parameters
     ----------
-    frame : Frame
-        Sizes K_j, numbers of offsets O_j and periodicity, in the order of the Space.
-    axes : tuple of int
-        Axes from the outermost to the innermost.
-    positions : tuple of ndarray
-        Position along its axis of each index: not the identity where a periodic axis is folded.
-    spans : tuple of int
-        Largest distance of the positions of a pair, per axis, in the order of the Space.
+    frame : sizes K_j, numbers of offsets O_j and periodicity, in the order of the Space.
+    axes : axes from the outermost to the innermost.
+    positions : position along its axis of each index: not the identity where a periodic axis is folded.
+    spans : largest distance of the positions of a pair, per axis, in the order of the Space.
     """
 
     frame: Frame
@@ -173,9 +169,7 @@ def gather(stripes: Array, ordering: Ordering) -> Array:
 
     Parameters
     ----------
-    stripes : ndarray, [P, rows, systems]
-        `ordering.rows` of the band.
-    ordering : Ordering
+    stripes : [P, rows, systems], `ordering.rows` of the band.
 
     Returns
     -------
@@ -255,13 +249,9 @@ def pair_places(
 
     Parameters
     ----------
-    a, b : ndarray of int
-        Coefficients; their shapes broadcast.
-    size, offsets : int
-        K and O of the axis, which has no functions that are active everywhere.
-    periodic : bool
-    strides : tuple of int, optional
-        Of coefficients and of offsets in the array; if they are not given, those of an array of this axis alone.
+    a, b : coefficients; their shapes broadcast.
+    size, offsets : K and O of the axis, which has no functions that are active everywhere.
+    strides : of coefficients and of offsets in the array; if they are not given, those of an array of this axis alone.
 
     Returns
     -------

@@ -53,16 +53,11 @@ class Cholesky(ABC):
 
     Attributes
     ----------
-    factor
-        L, as the class stores it.
-    scale : ndarray, [P]
-        S, the square roots of the diagonal of A.
-    pivot, weakest : float, int
-        Smallest relative pivot, and the coefficient it belongs to.
-    determined : bool
-        Whether A is positive definite beyond rounding errors.
-    logdet : float
-        log|A|; NaN where LAPACK found no factor.
+    factor : L, as the class stores it.
+    scale : [P], S, the square roots of the diagonal of A.
+    pivot, weakest : smallest relative pivot, and the coefficient it belongs to.
+    determined : whether A is positive definite beyond rounding errors.
+    logdet : log|A|; NaN where LAPACK found no factor.
     """
 
     def __init__(self, factor: Any, scale: Array, diagonal: Array, info: int) -> None:
@@ -246,17 +241,13 @@ class BatchCholesky:
 
     Parameters
     ----------
-    band : ndarray, [P, u + 1, systems]
-        Overwritten.
+    band : [P, u + 1, systems], overwritten.
 
     Attributes
     ----------
-    pivot, weakest : ndarray, [systems]
-        Smallest relative pivot of each system, and the coefficient it belongs to.
-    determined : ndarray of bool, [systems]
-    logdet : ndarray, [systems]
-        log|A|.
-    nbytes : int
+    pivot, weakest : [systems], smallest relative pivot of each system, and the coefficient it belongs to.
+    determined : [systems]
+    logdet : [systems], log|A|.
     """
 
     def __init__(self, band: Array) -> None:

@@ -31,10 +31,8 @@ class DissectionCholesky(Cholesky):
 
     Parameters
     ----------
-    pairs : ndarray, [K.., O..]
-    tree : Tree
-    threaded : bool
-        Whether subtrees are eliminated side by side.
+    pairs : [K.., O..]
+    threaded : whether subtrees are eliminated side by side.
     """
 
     def __init__(self, pairs: Array, tree: Tree, *, threaded: bool = True) -> None:

@@ -44,13 +44,9 @@ class Slab:
 
     Parameters
     ----------
-    number, first, stop : int
-    verdict : Verdict, optional
-        Once they have been factorised.
-    factors : Cholesky or BatchCholesky, optional
-        If there is room for them.
-    inverse : ndarray, [K.., O.., systems], optional
-        Pair form of the inverses, once asked for, if there is room for it.
+    verdict : once they have been factorised.
+    factors : if there is room for them.
+    inverse : [K.., O.., systems], pair form of the inverses, once asked for, if there is room for it.
     """
 
     number: int
@@ -77,17 +73,12 @@ class Direct(DirectSystem):
 
     Parameters
     ----------
-    gram, penalty : Gram
-        G, and Λ without batch axes.
-    frame : Frame
-    dense : bool
-        Whether to store P² numbers a system instead of a band.
-    dissection : bool
-        Whether to eliminate coefficients by nested dissection instead of in a band.
-    room : float
-        Bytes of factorisations and selected inverses that are kept; a single factorisation always is.
-    resources : Resources, optional
-        Cores on which bands are factorised side by side, and a GPU on which dense systems are factorised and kept.
+    gram, penalty : G, and Λ without batch axes.
+    dense : whether to store P² numbers a system instead of a band.
+    dissection : whether to eliminate coefficients by nested dissection instead of in a band.
+    room : bytes of factorisations and selected inverses that are kept; a single factorisation always is.
+    resources : cores on which bands are factorised side by side, and a GPU on which dense systems are factorised and
+        kept.
     """
 
     def __init__(

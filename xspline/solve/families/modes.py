@@ -48,17 +48,11 @@ class SpaceTimes(Family):
 
     Parameters
     ----------
-    space : Space
-    names : sequence of str
-        All coordinates of the space.
-    along : str
-        The coordinate that is time.
-    orders : sequence of int
-        The orders of derivatives in space, of which the first is 1.
-    order : int
-        The order of derivatives in time.
-    gram : Gram
-        G, which has a factor of its own along time.
+    names : all coordinates of the space.
+    along : the coordinate that is time.
+    orders : the orders of derivatives in space, of which the first is 1.
+    order : the order of derivatives in time.
+    gram : G, which has a factor of its own along time.
     """
 
     def __init__(
@@ -185,19 +179,13 @@ class _PinnedModes(Separable):
 
     Parameters
     ----------
-    split : Split
-        The split of that entry, 1, and the penalty.
-    frame : Frame
-    null : int
-        How many modes get the entry: those with the least roughness.
-    place : tuple of int
-        The coefficient in space that the entry belongs to.
-    resources : Resources
+    split : the split of that entry, 1, and the penalty.
+    null : how many modes get the entry: those with the least roughness.
+    place : the coefficient in space that the entry belongs to.
 
     Attributes
     ----------
-    pin : float
-        The entry as it is added.
+    pin : the entry as it is added.
     """
 
     def __init__(

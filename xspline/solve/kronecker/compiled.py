@@ -20,15 +20,12 @@ def product(pairs: Floats, places: Integers, near: int, everywhere: int, x: Floa
 
     Parameters
     ----------
-    pairs : ndarray, [R, S, O, T]
-        Pairs of places by their first member and offset, and of times by their offset and first member.
-    places : ndarray, [R, S, Q, 2]
-        Row and column of the Q entries that have these numbers; −1 where there are fewer.
-    near : int
-        Offsets in time between B-splines; the others belong to the functions that are active everywhere.
-    everywhere : int
-        How many these are.
-    x, out : ndarray, [R, T]
+    pairs : [R, S, O, T], pairs of places by their first member and offset, and of times by their offset and first
+        member.
+    places : [R, S, Q, 2], row and column of the Q entries that have these numbers; −1 where there are fewer.
+    near : offsets in time between B-splines; the others belong to the functions that are active everywhere.
+    everywhere : how many these are.
+    x, out : [R, T]
     """
     size = x.shape[1]
     for r in range(places.shape[0]):

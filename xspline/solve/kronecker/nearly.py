@@ -38,11 +38,8 @@ class Products:
 
     Parameters
     ----------
-    gram : Gram
-        Without batch axes.
-    frame : Frame
-    axis : int
-        That of time: not periodic.
+    gram : without batch axes.
+    axis : that of time: not periodic.
     """
 
     def __init__(self, gram: Gram, frame: Frame, axis: int) -> None:
@@ -93,15 +90,10 @@ class NearlySeparable(IterativeSystem):
 
     Parameters
     ----------
-    gram, near_gram, penalty : Gram
-        G, E and Λ, without batch axes.
-    frame : Frame
-    near : Separable
-        M, which knows its inverse.
-    axis : int
-        That of time.
-    most : int
-        Iterations.
+    gram, near_gram, penalty : G, E and Λ, without batch axes.
+    near : M, which knows its inverse.
+    axis : that of time.
+    most : iterations.
     """
 
     near: Separable

@@ -50,10 +50,8 @@ class KroneckerSum:
 
     Parameters
     ----------
-    matrices : tuple of tuples of ndarray, [K, K] or [K]
-        The different matrices of each axis; one dimension is a diagonal.
-    terms : tuple of (float, tuple of int)
-        c_t and which matrix of each axis.
+    matrices : [K, K] or [K], the different matrices of each axis; one dimension is a diagonal.
+    terms : c_t and which matrix of each axis.
     """
 
     matrices: tuple[tuple[Array, ...], ...]
@@ -166,13 +164,9 @@ class FastDiagonal(PerturbedSystem):
 
     Parameters
     ----------
-    product : Product
-        G, of single-axis factors.
-    penalty : Gram
-        Λ, terms of single-axis factors without batch axes; at least one.
-    frame : Frame
-    most : int
-        Iterations.
+    product : G, of single-axis factors.
+    penalty : Λ, terms of single-axis factors without batch axes; at least one.
+    most : iterations.
 
     Raises
     ------

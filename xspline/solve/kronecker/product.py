@@ -35,10 +35,8 @@ class Product:
 
     Parameters
     ----------
-    factors : tuple of Factor
-        Over the coefficient axes, all coefficients of them, no batch axes.
-    multiplicity : ndarray, [b..]
-        v.
+    factors : over the coefficient axes, all coefficients of them, no batch axes.
+    multiplicity : [b..], v.
     """
 
     factors: tuple[Factor, ...]
@@ -127,18 +125,12 @@ class Split:
 
     Parameters
     ----------
-    axes : tuple of int
-        The main axes, of F and S.
-    factors : tuple of Factor
-        Those of F.
-    penalty : Gram
-        S over the main axes alone, numbered from 0; no terms without a penalty.
-    others : tuple of AxisGroup
-        F_j and M_j.
-    multiplicity : ndarray, [b..]
-        v.
-    beside : Gram
-        S', of terms that carry the factor of G along the first of the others; no terms where there are none.
+    axes : the main axes, of F and S.
+    factors : those of F.
+    penalty : S over the main axes alone, numbered from 0; no terms without a penalty.
+    others : F_j and M_j.
+    multiplicity : [b..], v.
+    beside : S', of terms that carry the factor of G along the first of the others; no terms where there are none.
     """
 
     axes: tuple[int, ...]

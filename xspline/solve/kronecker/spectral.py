@@ -21,15 +21,11 @@ class Eigen:
 
     Parameters
     ----------
-    rotation : ndarray, [K, K]
-        T.
-    values, errors : ndarray, [K]
-        μ ≥ 0, and bounds of the rounding errors in them. Both are exactly 0 for coefficients without
+    rotation : [K, K], T.
+    values, errors : [K], μ ≥ 0, and bounds of the rounding errors in them. Both are exactly 0 for coefficients without
         observations.
-    logdet : float
-        log|det T|.
-    rough : ndarray, [K], or None
-        r ≥ 0 of a pencil; None: 1.
+    logdet : log|det T|.
+    rough : [K], r ≥ 0 of a pencil; None: 1.
     """
 
     rotation: Array

@@ -43,16 +43,11 @@ class Iterative(PerturbedSystem):
 
     Parameters
     ----------
-    gram, penalty : Gram
-        G, and Λ without batch axes.
-    space : Space
-        At most four coordinates.
-    tolerance : float
-        ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
-    coarsest : int
-        Coefficients that are solved for directly.
-    most : int
-        Iterations.
+    gram, penalty : G, and Λ without batch axes.
+    space : at most four coordinates.
+    tolerance : ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
+    coarsest : coefficients that are solved for directly.
+    most : iterations.
 
     Raises
     ------

@@ -43,11 +43,8 @@ class AxisLevel:
 
     Parameters
     ----------
-    size, offsets : int
-        K and O.
-    periodic : bool
-    knots : ndarray or None
-        Full knot vector of a local spline; None: an axis that is not coarsened.
+    size, offsets : K and O.
+    knots : full knot vector of a local spline; None: an axis that is not coarsened.
     """
 
     size: int
@@ -224,9 +221,7 @@ class FourAxes:
 
     Parameters
     ----------
-    order : tuple of int
-        For each of the four the axis of the Space; −1 where it is filled up.
-    axes : tuple of AxisLevel
+    order : for each of the four the axis of the Space; −1 where it is filled up.
     """
 
     order: tuple[int, ...]

@@ -36,8 +36,7 @@ class Score(Point):
 
     Attributes
     ----------
-    included : ndarray of bool, [b..]
-        The batch members that count.
+    included : [b..], the batch members that count.
     """
 
     model: Model
@@ -72,10 +71,8 @@ class OfFit(Score):
 
     Parameters
     ----------
-    model : Model
-    rho : ndarray, [J]
-    included : ndarray of bool, [b..], optional
-        The batch members that counted elsewhere.
+    rho : [J]
+    included : [b..], the batch members that counted elsewhere.
 
     Raises
     ------
@@ -318,13 +315,10 @@ class Holders(Logarithm):
 
     Parameters
     ----------
-    model : Model
-        Of all parts together.
-    pairs : sequence of (Model, Sums)
-        Of the parts without each, and that part about the same reference.
-    rho : ndarray, [J]
-    included : ndarray of bool, [b..], optional
-        The batch members that counted elsewhere.
+    model : of all parts together.
+    pairs : of the parts without each, and that part about the same reference.
+    rho : [J]
+    included : [b..], the batch members that counted elsewhere.
 
     Raises
     ------

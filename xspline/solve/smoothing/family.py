@@ -39,11 +39,8 @@ def family_for(
 
     Parameters
     ----------
-    gram : Gram
     requested : {"reml", "gcv", "holders"} or Penalty
-    space : Space
-    solver, resources
-        See `candidates`.
+    solver, resources : see `candidates`.
     """
     method = criterion_of(requested) or ""
     resources = resources or Resources.here()
@@ -108,12 +105,8 @@ def choice_for(
 
     Parameters
     ----------
-    gram : Gram
     penalty : Penalty or {"reml", "gcv", "holders"}
-    space : Space
-    solver : str, optional
-    resources : Resources, optional
-        See `candidates`.
+    resources : see `candidates`.
     """
     method = criterion_of(penalty)
     resources = resources or Resources.here()
@@ -131,11 +124,8 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
 
     Parameters
     ----------
-    gram : Gram
-    family : Family
     method : {"reml", "gcv", "holders"}
-    solver, resources
-        See `candidates`.
+    solver, resources : see `candidates`.
     """
     matrix = family.unit.gram(family.space)
     frame = family.space.frame

@@ -68,19 +68,13 @@ class State(Generic[P]):
 
     Parameters
     ----------
-    rho : ndarray, [J]
-    point : Point
-        The score there.
-    lower, upper : ndarray, [J]
-        Bounds; they have drawn closer where there was no score.
-    tried : ndarray of bool, [J]
-        Coordinates whose bound has been tried, which happens once.
-    stride : float
-        Least length of a step where the score curves downwards.
-    rounding : float
-        What scores next to each other differ by, where no step gained anything.
-    converged : bool
-        False while the search goes on, and where the number of steps ran out.
+    rho : [J]
+    point : the score there.
+    lower, upper : [J], bounds; they have drawn closer where there was no score.
+    tried : [J], coordinates whose bound has been tried, which happens once.
+    stride : least length of a step where the score curves downwards.
+    rounding : what scores next to each other differ by, where no step gained anything.
+    converged : False while the search goes on, and where the number of steps ran out.
     """
 
     rho: Array
@@ -113,15 +107,11 @@ def minimise(
 
     Parameters
     ----------
-    score : callable
-        ρ to Point; raises SingularSystemError where there is no score.
-    start : ndarray, [J]
-        There has to be a score.
-    lower, upper : ndarray, [J]
-    near : float
-        The step that ends the search.
-    enough : float
-        A step that promises less, in units of the log-likelihood, ends it too.
+    score : ρ to Point; raises SingularSystemError where there is no score.
+    start : [J], there has to be a score.
+    lower, upper : [J]
+    near : the step that ends the search.
+    enough : a step that promises less, in units of the log-likelihood, ends it too.
     """
     rho = np.clip(start, lower, upper)
     state = State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))
