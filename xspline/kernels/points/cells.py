@@ -75,8 +75,6 @@ def columns_of(features: Features) -> Columns:
 
 @lru_cache(maxsize=256)
 def _columns_of(features: Features) -> Columns:
-    if isinstance(features, Arrow):
-        return _columns_of_union(features)
     if features.local:
         p = features.width - 1
         return Columns(
@@ -89,29 +87,6 @@ def _columns_of(features: Features) -> Columns:
     extra = 0 if _begins_with_one(features) else q
     pairs = np.concatenate([np.zeros((extra, count)), np.eye(count)])
     return Columns(count + extra, np.eye(q)[None], pairs[None], False)
-
-
-def _columns_of_union(features: Arrow) -> Columns:
-    """P_0 … P_p, the m functions active everywhere, P_{p+1} … P_2p, products of these with P_1 … P_p, their pairs."""
-    spline, near, m = columns_of(features.spline), features.support.near, features.support.everywhere
-    cells, width = len(spline.functions), features.width
-    functions = np.zeros((cells, width, width))
-    functions[:, :near, :near] = spline.functions
-    functions[:, near:, near:] = np.eye(m)
-    first, second = np.triu_indices(width)
-    size = spline.size + near * m + m * (m + 1) // 2
-    pairs = np.zeros((cells, size, first.size))
-    legendre_columns = np.array([*range(near), *range(width, spline.size + m)])
-    local = np.flatnonzero(second < near)
-    pairs[:, legendre_columns[:, None], local] = spline.pairs
-    for i in range(m):
-        # P_l times function i: of P_0 it is that function.
-        products = np.array([near + i, *(spline.size + m + i + m * np.arange(near - 1))])
-        mixed = np.flatnonzero((first < near) & (second == near + i))
-        pairs[:, products[:, None], mixed] = spline.functions
-    both = np.flatnonzero(first >= near)
-    pairs[:, size - both.size + np.arange(both.size), both] = 1.0
-    return Columns(size, functions, pairs, False)
 
 
 def _projected(values: Callable[[Integers, Floats], Floats], cells: int, size: int) -> Floats:
@@ -131,8 +106,6 @@ def _begins_with_one(features: Features) -> bool:
 
 def given_columns(features: Features, cell: Integers, z: Floats, out: Floats | None = None) -> Floats:
     """Columns [L, n] of a basis other than a B-spline, into `out` if it is given."""
-    if isinstance(features, Arrow):
-        return _union_columns(features, cell, z, out)
     values = np.ascontiguousarray(features.features(cell, z).T)
     extra = 0 if _begins_with_one(features) else len(values)
     first, second = np.triu_indices(len(values))
@@ -143,27 +116,10 @@ def given_columns(features: Features, cell: Integers, z: Floats, out: Floats | N
     return out
 
 
-def _union_columns(features: Arrow, cell: Integers, z: Floats, out: Floats | None) -> Floats:
-    """`given_columns` in the order of `_columns_of_union`."""
-    near, m = features.support.near, features.support.everywhere
-    spline, others = features.spline, np.ascontiguousarray(features.others.values(z, 0).T)
-    local = np.clip(spline.local_coordinate(cell, z), -1.0, 1.0)
-    out = np.empty((columns_of(features).size, z.size)) if out is None else out
-    polynomials = legendre.legvander(local, 2 * near - 2).T
-    out[:near], out[near : near + m] = polynomials[:near], others
-    end = near + m + near - 1
-    out[near + m : end] = polynomials[near:]
-    for degree in range(1, near):
-        np.multiply(others, polynomials[degree], out=out[end : end + m])
-        end += m
-    for i, line in enumerate(others):
-        np.multiply(others[i:], line, out=out[end : end + m - i])
-        end += m - i
-    return out
-
-
 def fits(features: Sequence[Features]) -> bool:
-    """Several axes, and a row of products of columns that a cache holds."""
+    """Several axes, without a union in cells, and a row of products of columns that a cache holds."""
+    if any(isinstance(f, Arrow) for f in features):
+        return False
     widths = [columns_of(f).size for f in features]
     return len(widths) > 1 and math.prod(widths[:-1]) <= 1 << 11 and math.prod(widths) <= 1 << 16
 
