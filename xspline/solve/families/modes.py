@@ -255,15 +255,10 @@ def space_times(gram: Gram, space: Space, names: Sequence[str], requested: Space
     return family
 
 
-def times_of(space: Space) -> tuple[str, ...]:
-    """Return the coordinates that may be time: those with events, else those whose labels say so."""
-    axes = {name: space.axis(name) for name in space.names}
-    return with_events(space) or tuple(n for n, axis in axes.items() if "time" in (axis.role, axis.kind))
-
-
 def _time(space: Space) -> str:
-    """Return the only coordinate that may be time."""
-    told = times_of(space)
+    """Return the only coordinate that may be time: that with events, else that whose labels say so."""
+    axes = {name: space.axis(name) for name in space.names}
+    told = with_events(space) or tuple(n for n, axis in axes.items() if "time" in (axis.role, axis.kind))
     if len(told) != 1:
         which = f"{', '.join(told)} may be" if told else "none is known to be"
         raise ValueError(

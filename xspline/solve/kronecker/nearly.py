@@ -60,12 +60,11 @@ class Products:
 
     def __call__(self, rows: Array) -> Array:
         """G x of rows x [m, K..]."""
-        from xspline.solve.kronecker.compiled import product, products  # imports numba
+        from xspline.solve.kronecker.compiled import product  # imports numba
 
         x = np.ascontiguousarray(rows.transpose(*(j + 1 for j in self.order), 0)).reshape(*self.shape, -1)
         out = np.zeros(x.shape)
-        own, loop = ((x[..., 0], out[..., 0]), product) if len(rows) == 1 else ((x, out), products)
-        loop(self.pairs, self.places, self.near, self.everywhere, *own)
+        product(self.pairs, self.places, self.near, self.everywhere, x, out)
         return out.reshape(*self.sizes, -1).transpose(-1, *np.argsort(self.order))
 
 
