@@ -22,8 +22,6 @@ LinearMap = Callable[[Array], Array]
 
 TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
 MAX_ITERATIONS = 400
-RESTARTS = 3  # runs, each of which refines the solution of the last one
-SEED = 20240229  # of the probes
 STALLED = 50  # iterations without a residual of half the size, after which a run ends
 PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
 PROBED = 200_000  # numbers of all probes: estimates scatter like 1 / √(probes · P), log λ by some 0.003
@@ -75,7 +73,7 @@ def refined(
     norm = norm_of(rhs)
     norm[norm == 0] = 1.0
     x, r, count, worst = np.zeros_like(rhs), rhs, 0, np.ones(len(rhs))
-    for _ in range(RESTARTS):
+    for _ in range(3):  # runs, each of which refines the solution of the last one
         last = float(worst.max())
         step, iterations = correct(r, np.minimum(tolerance / np.maximum(worst, tolerance), 1.0), most - count)
         x, count = x + step, count + iterations
@@ -152,7 +150,7 @@ def norm_of(a: Array) -> Array:
 def probes(sizes: Sequence[int]) -> Array:
     """±1 at random, always the same: [count, K..], fewer of long vectors, which need fewer."""
     count = int(np.clip(PROBED // math.prod(sizes), 4, 16))
-    bits = np.random.default_rng(SEED).integers(0, 2, size=(count, *sizes), dtype=np.int8)
+    bits = np.random.default_rng(20240229).integers(0, 2, size=(count, *sizes), dtype=np.int8)
     return np.asarray(bits * 2.0 - 1.0, dtype=np.float64)
 
 

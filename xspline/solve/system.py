@@ -27,9 +27,8 @@ Draw: TypeAlias = Callable[[tuple[int, ...]], Array]
 
 CoupledDraw: TypeAlias = Callable[[tuple[int, ...]], tuple[Array, Array]]
 
-DRAW_TOLERANCE = (
-    2e-3  # relative residual of solves for draws, which makes error bars wrong by 0.1 % on average
-)
+# The relative residual of solves for draws, which makes error bars wrong by 0.1 % on average.
+DRAW_TOLERANCE = 2e-3
 MAX_BIAS = 0.05  # of the mean variance of draws: half of what 200 of them scatter
 
 

@@ -32,7 +32,7 @@ class CellSizes:
     """When sums go from cell to cell, and how many rows at a time."""
 
     rows_per_cell: int = (
-        6  # on the host: with fewer, turning sums into pairs costs more than rows of products
+        6  # on the host; with fewer, turning sums into pairs costs more than rows of products
     )
     cells_per_row: int = 4  # cells, empty ones too, that counting may take for each row
     slab_entries: int = 1 << 13  # numbers in a slab of sorted rows on the host: 64 KiB

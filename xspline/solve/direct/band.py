@@ -28,7 +28,6 @@ from xspline.sums.factor import matrix_entries, orientations
 Array = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 Slices: TypeAlias = tuple[slice, ...]
-MAX_PERMUTED = 6  # axes up to which all orders are tried: 720
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,12 +110,8 @@ def narrowest(frame: Frame) -> Ordering:
     positions = tuple(folded(k) if f else np.arange(k) for k, f in zip(sizes, fold, strict=True))
     extents = zip(sizes, frame.offsets, fold, frame.everywhere, strict=True)
     spans = tuple(k - 1 if m else min(k - 1, 2 * (o - 1) if f else o - 1) for k, o, f, m in extents)
-    axes: Sequence[int] = range(len(sizes))
-    if len(sizes) > MAX_PERMUTED:
-        axes = sorted(axes, key=lambda j: -sizes[j])
-    else:
-        axes = min(itertools.permutations(axes), key=lambda order: _bandwidth(order, sizes, spans))
-    return Ordering(frame, tuple(axes), positions, spans)
+    orders = itertools.permutations(range(len(sizes)))
+    return Ordering(frame, min(orders, key=lambda o: _bandwidth(o, sizes, spans)), positions, spans)
 
 
 def _bandwidth(axes: Sequence[int], sizes: Sequence[int], spans: Sequence[int]) -> int:

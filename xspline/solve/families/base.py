@@ -23,9 +23,8 @@ from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
 
-WEAKEST = np.log(
-    1e-10
-)  # the lower bound from the start: there the penalty is that share of the diagonal of G
+# The lower bound from the start: there the penalty is that share of the diagonal of G.
+WEAKEST = np.log(1e-10)
 STIFFEST_EVENTS = 1e3  # the upper bound of terms of events alone is that much lower
 STIFFEST = 1e4  # at the upper bound the roughest function that a penalty lets through is shrunk by this
 BEYOND = 5.0  # a score exists so far, in the logarithm of a term's strength, above its upper bound

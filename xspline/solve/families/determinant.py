@@ -35,8 +35,6 @@ from xspline.spaces import Arrow, Features, Frame, Global, Space
 from xspline.sums import Factor, Gram, digest_key
 from xspline.sums.integrals import roughness, with_events
 
-SLAB = 2**23  # numbers that one array of draws has at most: 64 MiB
-
 
 @dataclass(frozen=True, eq=False)
 class AxisSpectrum:
@@ -285,7 +283,7 @@ class Factorised:
         size = self.size
         systems = math.prod(batch)
         count = size if self.exact else max(2, self.resources.costs.draws(size, self.steering) // systems)
-        step = max(1, SLAB // (size * systems * len(self.terms)))
+        step = max(1, 2**23 // (size * systems * len(self.terms)))  # 64 MiB an array of draws at most
         rng = np.random.default_rng(0)
         for start in range(0, count, step):
             m = min(step, count - start)

@@ -23,9 +23,8 @@ from xspline.solve.smoothing.newton import Point
 from xspline.sums import Sums
 
 Mask = NDArray[np.bool_]
-VAGUE = (
-    10.0  # variance of a normal prior of log λ, a factor of 24, which bounds λ where the likelihood is flat
-)
+# The variance of a normal prior of log λ, a factor of 24, which bounds λ where the likelihood is flat.
+VAGUE = 10.0
 
 
 class Score(Point):

@@ -23,16 +23,13 @@ from xspline.solve.errors import SingularSystemError
 LONGEST = 5.0  # the longest step along an eigenvector of the Hessian, in log λ
 NEAR = 5e-5  # the step that ends a search, in log λ
 STEPS = 50  # the most that a search takes
-HALVINGS = 10  # how often a step is halved at most
-# In units of the log-likelihood:
-RISE = (
-    1e-5  # what the score may rise by over a step, and its slope, for log λ, on a bound that counts as none
-)
+# In units of the log-likelihood, what the score may rise by over a step, and its slope, for log λ, on a bound that
+# counts as none.
+RISE = 1e-5
 LOST = 1e-3  # what may be left to gain where no step gains anything
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
-DOUBT = (
-    0.01  # share of the rounding errors: a step that promises less is not taken, as gradients are more exact
-)
+# Share of the rounding errors: a step that promises less is not taken, as gradients are more exact.
+DOUBT = 0.01
 
 
 class Point(Protocol):
@@ -199,7 +196,7 @@ def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian
         if _is_better(state, trial) and trial.at_bound[tail].all():
             return replace(trial, tried=state.tried)
     apart = []
-    for halving in range(HALVINGS):
+    for halving in range(10):
         trial = _tried(score, state, state.rho + step * 0.5**halving)
         if _is_better(state, trial):
             return trial
