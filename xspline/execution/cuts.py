@@ -162,8 +162,7 @@ def prepare(source: Source, limits: Limits = LIMITS) -> Source:
 
     Raises
     ------
-    NotImplementedError
-        Dask's arrays are expressions.
+    NotImplementedError : Dask's arrays are expressions.
     """
     lazy = [(axes, array) for axes, array in source.auxiliary if is_dask(array)]
     if not lazy and not is_dask(source.values):

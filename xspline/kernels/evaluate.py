@@ -54,13 +54,11 @@ def evaluate(
 
     Returns
     -------
-    array
-        `out`, or a new array of float64 in the namespace of the coefficients; NaN outside the domains.
+    array : `out`, or a new array of float64 in the namespace of the coefficients; NaN outside the domains.
 
     Raises
     ------
-    ValueError
-        If shapes do not fit, or `out` cannot be written.
+    ValueError : if shapes do not fit, or `out` cannot be written.
     """
     return _evaluate(coefficients, coordinates, layout, space, orders, options, pairs=False)
 

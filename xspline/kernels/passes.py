@@ -59,13 +59,11 @@ def accumulate(
 
     Returns
     -------
-    Sums
-        On the host. Its window holds the coefficients that the coordinates touch.
+    Sums : on the host. Its window holds the coefficients that the coordinates touch.
 
     Raises
     ------
-    ValueError
-        If shapes do not fit. Never on data: NaN, infinities, bad weights and labels outside are tallied.
+    ValueError : if shapes do not fit. Never on data: NaN, infinities, bad weights and labels outside are tallied.
 
     Notes
     -----

@@ -313,8 +313,7 @@ def roll_up(total: Floats, features: Features, length: int, axis: int, entry: in
 
     Returns
     -------
-    ndarray
-        Of that length along `axis`, along `entry` that of the offsets, or 1.
+    ndarray : of that length along `axis`, along `entry` that of the offsets, or 1.
     """
     m, near = features.support.everywhere, features.support.near
     moved = np.moveaxis(total, (axis, entry), (0, 1))

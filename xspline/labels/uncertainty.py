@@ -81,10 +81,8 @@ class Requested:
 
     Raises
     ------
-    TypeError
-        `smoothing_uncertainty` is neither True nor False.
-    ValueError
-        An unknown method; draws that are no integer or fewer than 10; a seed that is no integer or negative.
+    TypeError : `smoothing_uncertainty` is neither True nor False.
+    ValueError : an unknown method; draws that are no integer or fewer than 10; a seed that is no integer or negative.
     """
 
     method: str | None = None
@@ -135,8 +133,7 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
 
     Raises
     ------
-    ValueError
-        An exact one of a solver that iterates; draws whose pairs do not fit in memory.
+    ValueError : an exact one of a solver that iterates; draws whose pairs do not fit in memory.
     """
     if fit.fine is not None:
         return _beside_fine(fit, requested)
@@ -175,8 +172,7 @@ def roots(fit: Fit, requested: Requested, device: str | None = None) -> tuple[li
 
     Raises
     ------
-    ValueError
-        The exact covariance was requested, which has no root that can be kept.
+    ValueError : the exact covariance was requested, which has no root that can be kept.
     """
     if requested.method == "exact":
         raise ValueError(
@@ -351,13 +347,12 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
 
     Returns
     -------
-    dict of ndarray, [K.., H, b..]
-        Parts in the order of the statistics; NaN where the other parts do not determine the fit.
+    dict of ndarray, [K.., H, b..] : parts in the order of the statistics; NaN where the other parts do not determine
+        the fit.
 
     Raises
     ------
-    ValueError
-        There is only one part, a fit is lazy, or no part of a variable can be spared (`SingularSystemError`).
+    ValueError : there is only one part, a fit is lazy, or no part of a variable can be spared (`SingularSystemError`).
     """
     statistics = next(iter(fits.values())).statistics
     if any(fit.is_lazy for fit in fits.values()):
@@ -408,14 +403,12 @@ def jackknife_replicates(fit: Fit, device: str | None = None) -> Array:
 
     Returns
     -------
-    ndarray, [K.., H, b..]
-        Zero for a part without observations of a batch member, which does not count in its H. NaN for members that
-        some part's removal leaves undetermined.
+    ndarray, [K.., H, b..] : zero for a part without observations of a batch member, which does not count in its H. NaN
+        for members that some part's removal leaves undetermined.
 
     Raises
     ------
-    ValueError
-        There is only one part, the fit is lazy, or a part cannot be spared for any member
+    ValueError : there is only one part, the fit is lazy, or a part cannot be spared for any member
         (`SingularSystemError`).
     """
     c, ndim = leave_out_fits({fit.name: fit}, device)[fit.name], len(fit.space.shape)
@@ -449,8 +442,7 @@ def cross_validate(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
 
     Returns
     -------
-    dict of Dataset
-        For each variable, over ``holder`` and the batch dimensions:
+    dict of Dataset : for each variable, over ``holder`` and the batch dimensions:
 
         - ``count``: observations of the part;
         - ``rmse``: √((s − 2hᵀc + cᵀGc)/Σw) with the sums of the part and the coefficients c of the fit without it,
@@ -462,8 +454,7 @@ def cross_validate(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
 
     Raises
     ------
-    ValueError
-        There is only one part, a fit is lazy, or no part can be spared (`SingularSystemError`).
+    ValueError : there is only one part, a fit is lazy, or no part can be spared (`SingularSystemError`).
     """
     tables = {}
     for name, left_out in leave_out_fits(fits, device).items():

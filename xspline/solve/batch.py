@@ -24,8 +24,7 @@ def distinct(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
     Returns
     -------
     systems : Gram with one batch axis, of extent 1 where shared
-    index : ndarray of int, [b..]
-        System of each batch position.
+    index : ndarray of int, [b..], system of each batch position.
     """
     if gram not in _distinct:
         _distinct[gram] = _different(gram)

@@ -40,8 +40,7 @@ def conjugate_gradients(
     -------
     x : ndarray, [m, ..]
     iterations : int
-    residual : float
-        The largest ‖b − A x‖ / ‖b‖.
+    residual : float, the largest ‖b − A x‖ / ‖b‖.
 
     Raises
     ------

@@ -65,10 +65,8 @@ def candidates(
 
     Raises
     ------
-    ValueError
-        An unknown solver, or one that the structure does not admit.
-    TooLargeError
-        More bytes than there is memory.
+    ValueError : an unknown solver, or one that the structure does not admit.
+    TooLargeError : more bytes than there is memory.
     """
     if solver is not None and solver not in SOLVERS:
         raise ValueError(

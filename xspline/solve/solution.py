@@ -80,10 +80,8 @@ def factorise(
 
     Raises
     ------
-    SingularSystemError
-        Nothing is determined: the whole system, or every batch member, is singular.
-    ValueError
-        The solver does not fit the structure, or needs more memory than there is.
+    SingularSystemError : nothing is determined: the whole system, or every batch member, is singular.
+    ValueError : the solver does not fit the structure, or needs more memory than there is.
     """
     return _solved(gram, penalty, space, solver, None, observations, exact, resources)[0]
 
@@ -111,8 +109,7 @@ def solve(
 
     Raises
     ------
-    SingularSystemError
-        Nothing is determined.
+    SingularSystemError : nothing is determined.
     """
     frame, matrix = space.frame, penalty.bound(sums.gram, space).gram(space)
     e = functools.reduce(np.multiply, np.ix_(*frame.constant))

@@ -182,8 +182,7 @@ class IterativeSystem(System):
 
         Raises
         ------
-        ConvergenceError
-            The residual did not fall to the tolerance.
+        ConvergenceError : the residual did not fall to the tolerance.
         """
         columns, which, shape = columns_of(rhs, self.frame.sizes, self.index)
         rows, batch = np.moveaxis(columns, -1, 0), shape[len(self.frame.sizes) :]
@@ -214,8 +213,7 @@ class IterativeSystem(System):
 
         Raises
         ------
-        ConvergenceError
-            There are several systems, or it is not determined.
+        ConvergenceError : there are several systems, or it is not determined.
         """
 
     @abstractmethod
@@ -241,8 +239,7 @@ class PerturbedSystem(IterativeSystem):
 
         Raises
         ------
-        ConvergenceError
-            From the draws: a solve did not converge, or their variances are off by more than `MAX_BIAS`.
+        ConvergenceError : from the draws: a solve did not converge, or their variances are off by more than `MAX_BIAS`.
         """
         perturbations, size = self._perturbations(rng), math.prod(self.frame.sizes)
 
@@ -371,8 +368,7 @@ class Factorisation:
 
         Returns
         -------
-        callable
-            To [K.., n, b..]; NaN for members that are not determined. It may hold as much memory as the system.
+        callable : to [K.., n, b..]; NaN for members that are not determined. It may hold as much memory as the system.
         """
         draw = self.system.draws(rng)
         return single_threaded_blas()(lambda extents: np.where(self.determined, draw(extents), np.nan))

@@ -82,8 +82,7 @@ class Basis:
 
         Raises
         ------
-        TypeError, ValueError
-            For a domain or duration that does not fit the axis, or a domain that is nowhere given.
+        TypeError, ValueError : for a domain or duration that does not fit the axis, or a domain that is nowhere given.
         """
         with coordinate_in_errors(name):
             bound = self._bind(axis, extent)
@@ -144,8 +143,7 @@ class Basis:
 
         Raises
         ------
-        ValueError
-            The functions of a longer domain would be others.
+        ValueError : the functions of a longer domain would be others.
         """
         raise ValueError(
             f"{self!r} cannot be extended: its functions in a longer domain are others; begin anew, in a space of that "

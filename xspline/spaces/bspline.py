@@ -36,8 +36,7 @@ def cox_de_boor(knots: Floats, x: Floats, order: int = 0) -> Floats:
 
     Returns
     -------
-    Floats
-        [..., p + 1, n].
+    Floats : [..., p + 1, n].
     """
     p = knots.shape[-1] // 2 - 1
     t = [knots[..., i, None] for i in range(2 * p + 2)]
@@ -68,8 +67,7 @@ def legendre_tables(knots: Floats, order: int = 0) -> Floats:
 
     Returns
     -------
-    Floats
-        [..., p + 1, p + 1 - order] (function, degree of the Legendre polynomial).
+    Floats : [..., p + 1, p + 1 - order] (function, degree of the Legendre polynomial).
     """
     p = knots.shape[-1] // 2 - 1
     count = p + 1 - order

@@ -83,8 +83,7 @@ def converted(x: Any, given: str, wanted: str) -> Any:
 
     Raises
     ------
-    ValueError
-        The units measure different things, or are not known.
+    ValueError : the units measure different things, or are not known.
     """
     if are_one(given, wanted):
         return x

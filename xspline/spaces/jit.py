@@ -53,9 +53,8 @@ def compiled(function: F | None = None, /, **options: Any) -> F | Callable[[F], 
 
     Warns
     -----
-    RuntimeWarning
-        Once in a process and for each reason, if the cache cannot be written, or not read: its disk is full, a file
-        is damaged. The functions are then compiled again.
+    RuntimeWarning : once in a process and for each reason, if the cache cannot be written, or not read: its disk is
+        full, a file is damaged. The functions are then compiled again.
     """
     if function is None:
         return lambda given: _compile(given, {**OPTIONS, **options})

@@ -243,9 +243,8 @@ def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
 
     Yields
     ------
-    tuple of bool
-        Per axis, whether the second member, k + offset, is the row and the first the column. The first tuple is
-        all False.
+    tuple of bool : per axis, whether the second member, k + offset, is the row and the first the column. The first
+        tuple is all False.
     """
     return itertools.product(*((False, True) if o else (False,) for o in offset))
 
@@ -259,10 +258,8 @@ def matrix_entries(frame: Frame, *, once: bool = False) -> Iterator[tuple[Place,
 
     Yields
     ------
-    place : tuple of slice or int
-        Pairs of one offset in an array [K.., O..].
-    rows, columns : tuple of ndarray
-        Their entries in one orientation: indices along each axis, which broadcast.
+    place : tuple of slice or int, pairs of one offset in an array [K.., O..].
+    rows, columns : tuple of ndarray, their entries in one orientation: indices along each axis, which broadcast.
     """
     for offset in np.ndindex(*frame.offsets):
         both = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]

@@ -234,8 +234,7 @@ class Gram:
 
         Raises
         ------
-        ValueError
-            An array is missing.
+        ValueError : an array is missing.
         """
         terms = []
         for i, term in enumerate(meta["terms"]):

@@ -216,8 +216,7 @@ class Sums:
 
         Raises
         ------
-        ValueError
-            If the space does not contain the constant and either reference is not 0.
+        ValueError : if the space does not contain the constant and either reference is not 0.
         """
         target = np.asarray(reference, dtype=np.float64)
         has_constant = all(np.any(vector) for vector in frame.constant)
@@ -363,13 +362,11 @@ def leave_one_out(parts: Sequence[Sums], frame: Frame) -> list[Sums]:
 
     Returns
     -------
-    list of Sums
-        As many as there are parts, in their order; each is deterministic in it.
+    list of Sums : as many as there are parts, in their order; each is deterministic in it.
 
     Raises
     ------
-    ValueError
-        There are no parts, or they have different coefficient or batch axes.
+    ValueError : there are no parts, or they have different coefficient or batch axes.
     """
     check_parts(parts)
     if len(parts) == 1:

@@ -26,8 +26,7 @@ def join_overlapping(sets: Iterable[Iterable[Member]]) -> list[set[Member]]:
 
     Returns
     -------
-    list of sets
-        In the order in which they were completed: each stands where the last set that joined it stood.
+    list of sets : in the order in which they were completed: each stands where the last set that joined it stood.
     """
     joined: list[set[Member]] = []
     for elements in map(set, sets):
@@ -229,8 +228,7 @@ def _matching_terms(blocks: Sequence[Sequence[Term]]) -> list[list[Term | None]]
 
     Returns
     -------
-    list of lists
-        Slots of one term per block, over one partition; None where a block lacks it.
+    list of lists : slots of one term per block, over one partition; None where a block lacks it.
     """
     slots: list[list[Term | None]] = []
     for number, terms in enumerate(blocks):

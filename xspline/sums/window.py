@@ -38,8 +38,7 @@ def union(windows: Sequence[Window], sizes: Sequence[int], periodic: Sequence[bo
 
     Returns
     -------
-    Window
-        On a periodic axis the shortest arc, ties to the lower start. All empty: ``(0, 0)`` on every axis.
+    Window : on a periodic axis the shortest arc, ties to the lower start. All empty: ``(0, 0)`` on every axis.
     """
     full = [window for window in windows if all(lengths(window))]
     if not full:

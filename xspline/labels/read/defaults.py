@@ -86,10 +86,8 @@ def single_for(
 
     Raises
     ------
-    ValueError
-        No coordinate is left, a Dataset holds no numeric variable, or the budget is not positive.
-    TypeError
-        The budget is not a number.
+    ValueError : no coordinate is left, a Dataset holds no numeric variable, or the budget is not positive.
+    TypeError : the budget is not a number.
     """
     seconds = checked_seconds(SECONDS if seconds is None else seconds)
     chosen, pooled = _coordinates(data, set(pooled)), set(pooled)

@@ -250,8 +250,7 @@ def pair_places(
 
     Returns
     -------
-    places, is_first : ndarray
-        A place is −1 where there is no pair.
+    places, is_first : ndarray, a place is −1 where there is no pair.
     """
     stride, offset_stride = strides or (offsets, 1)
     ahead, behind = b - a, a - b

@@ -29,8 +29,7 @@ def pbtrf(band: Array) -> int:
 
     Returns
     -------
-    int
-        0, or the number, from 1, of the first pivot that is not positive.
+    int : 0, or the number, from 1, of the first pivot that is not positive.
     """
     call = _routine(cython_lapack, "dpbtrf", "ciiaii")
     if call is None:

@@ -386,8 +386,7 @@ def pinned(
 
     Raises
     ------
-    SingularSystemError
-        The strengths are too far apart for float64.
+    SingularSystemError : the strengths are too far apart for float64.
     """
     matrix = penalty.gram(own)
     frame = own.frame

@@ -151,8 +151,7 @@ def by_modes(family: SpaceTimes, rho: Array, resources: Resources) -> OfFactors:
 
     Raises
     ------
-    SingularSystemError
-        The strengths are too far apart for float64.
+    SingularSystemError : the strengths are too far apart for float64.
     """
     space = family.space
     frame = family.space.frame
@@ -219,8 +218,7 @@ def space_times(gram: Gram, space: Space, names: Sequence[str], requested: Space
 
     Raises
     ------
-    ValueError
-        It is not told which coordinate is time, or that has no factor of its own in G; a coordinate without a
+    ValueError : it is not told which coordinate is time, or that has no factor of its own in G; a coordinate without a
         B-spline; degrees too low for the orders in space, or straight lines without a cost there; season and trend that
         the observed times do not determine.
     """

@@ -170,8 +170,7 @@ class FastDiagonal(PerturbedSystem):
 
     Raises
     ------
-    ConvergenceError
-        A function of an axis has neither observations nor roughness.
+    ConvergenceError : a function of an axis has neither observations nor roughness.
     """
 
     mixes_systems = True
@@ -270,8 +269,7 @@ class FastDiagonal(PerturbedSystem):
 
         Raises
         ------
-        ConvergenceError
-            There are several.
+        ConvergenceError : there are several.
         """
         if len(self._solved_probes) != 1:
             raise ConvergenceError("probes of several systems " + NEEDS_DIRECT)

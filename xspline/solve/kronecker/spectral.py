@@ -86,10 +86,8 @@ def eigenvalues(parts: Sequence[Eigen]) -> tuple[Array, float, list[int]]:
     Returns
     -------
     values : ndarray, [K_1, K_2, ..]
-    deficit : float
-        How far errors exceed an eigenvalue at most; negative when every eigenvalue rises above its errors.
-    place : list of int
-        For each part the coefficient that weighs most in the eigenvector of that one.
+    deficit : float, how far errors exceed an eigenvalue at most; negative when every eigenvalue rises above its errors.
+    place : list of int, for each part the coefficient that weighs most in the eigenvector of that one.
     """
     start = np.ones((1,) * len(parts))
     values = math.prod(np.ix_(*(part.values for part in parts)), start=start)

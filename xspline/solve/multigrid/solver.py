@@ -51,8 +51,7 @@ class Iterative(PerturbedSystem):
 
     Raises
     ------
-    ValueError
-        More than four coordinates.
+    ValueError : more than four coordinates.
     """
 
     at_once = 8
@@ -159,8 +158,7 @@ class Iterative(PerturbedSystem):
 
         Raises
         ------
-        ConvergenceError
-            There are several systems, or it is not determined.
+        ConvergenceError : there are several systems, or it is not determined.
         """
         first = self._probes[0]
         if len(self._probes) != 1 or first is None:

@@ -233,8 +233,7 @@ class FourAxes:
 
         Raises
         ------
-        ValueError
-            It has more.
+        ValueError : it has more.
         """
         axes = [AxisLevel.of(f) for f in space.features]
         if len(axes) > MAX_AXES:

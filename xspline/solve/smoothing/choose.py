@@ -102,11 +102,9 @@ def choose(
 
     Raises
     ------
-    ValueError
-        An unknown method; no B-spline, or one of degree 0; no more observations than functions without roughness; one
-        holder only.
-    SingularSystemError
-        Nothing is determined.
+    ValueError : an unknown method; no B-spline, or one of degree 0; no more observations than functions without
+        roughness; one holder only.
+    SingularSystemError : nothing is determined.
     """
     resources = resources or Resources.here()
     method = criterion_of(requested) or ""

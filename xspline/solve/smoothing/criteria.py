@@ -75,8 +75,7 @@ class OfFit(Score):
 
     Raises
     ------
-    SingularSystemError
-        Nothing is determined, or a member that counted elsewhere is not.
+    SingularSystemError : nothing is determined, or a member that counted elsewhere is not.
     """
 
     fit_type: type[PenalisedFit] = PenalisedFit
@@ -321,8 +320,7 @@ class Holders(Logarithm):
 
     Raises
     ------
-    SingularSystemError
-        Nothing is determined without some part, or a member that counted elsewhere is not.
+    SingularSystemError : nothing is determined without some part, or a member that counted elsewhere is not.
     """
 
     def __init__(
