@@ -185,14 +185,6 @@ def _columns(table: Floats, s: int, stop: int, given: bool, out: Floats) -> None
 
 
 @internal
-def _aligned(size: int) -> Floats:
-    """Zeros at an address that is a multiple of 64: vectors do not straddle lines of the cache."""
-    out = np.zeros(size + 8)
-    skip = (64 - out.ctypes.data % 64) % 64 // 8
-    return out[skip : skip + size]
-
-
-@internal
 def _add_tile(outer: Floats, weight: Floats, inner: Floats, scaled: Floats, out: Floats) -> None:
     """out[k, :] += sum over t of outer[k, t] weight[t] inner[t, :], for eight rows of the tile at a time."""
     count, size, width = weight.size, outer.shape[0], out.shape[1]
@@ -371,11 +363,11 @@ def add_cells(
         count += columns.size[axis]
         room *= max(pair_fold.used[axis], pair_fold.stored[axis], pair_fold.wanted[axis])
     lines, scaled = np.zeros((count, TILE_ROWS)), np.zeros((columns.size[0], TILE_ROWS))
-    inner, extra = _aligned(TILE_ROWS * wide), _aligned(TILE_ROWS * wide)
-    spare, other, row = _aligned(room), _aligned(room), _aligned(room)
-    pair_sums = _aligned(weights.shape[0] * pair_fold.used[0] * wide)
+    inner, extra = np.zeros(TILE_ROWS * wide), np.zeros(TILE_ROWS * wide)
+    spare, other, row = np.zeros(room), np.zeros(room), np.zeros(room)
+    pair_sums = np.zeros(weights.shape[0] * pair_fold.used[0] * wide)
     pair_sums = pair_sums.reshape(weights.shape[0], pair_fold.used[0], wide)
-    moment_sums = _aligned(errors.shape[0] * moment_fold.used[0] * narrow)
+    moment_sums = np.zeros(errors.shape[0] * moment_fold.used[0] * narrow)
     moment_sums = moment_sums.reshape(errors.shape[0], moment_fold.used[0], narrow)
     pair_run = np.zeros((weights.shape[0], longest * pair_fold.entries, wide))
     moment_run = np.zeros((errors.shape[0], longest * moment_fold.entries, narrow))
