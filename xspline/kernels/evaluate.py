@@ -40,16 +40,25 @@ def evaluate(
     layout: Layout,
     space: Space,
     orders: Sequence[int] | None = None,
+    *,
+    pairs: bool = False,
     **options: Unpack[Options],
 ) -> Array:
     """Values of a field, or of a partial derivative of it, at coordinates of any layout.
 
+    With `pairs` they are quadratic forms φᵀZφ of the rows φ of Φ, or of a derivative of it. With the pair form Z of a
+    covariance of the coefficients these are the variances of the field. It is the transpose of how G is summed:
+    Σ w φᵀZφ = Σ_{k,o} Z[k, o] G[k, o] for the G of observations with weights w.
+
     Parameters
     ----------
-    coefficients : [K.., b..], of any array namespace.
+    coefficients : [K.., b..], of any array namespace; with `pairs` Z, [K.., O.., b..], with
+        φᵀZφ = Σ_{k,o} Z[k, o] Π_j φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and entries with
+        k_j + o_j ≥ K_j on others are not read.
     coordinates : per coefficient axis, float64 on the host; shape = lengths of its group's data axes.
     layout : where the coordinates and the batch axes lie in the result; nothing is pooled.
     orders : derivative order per coefficient axis, per unit of the coordinate's float; default 0.
+    pairs : whether there is a quadratic form.
     **options : `Options`.
 
     Returns
@@ -60,42 +69,6 @@ def evaluate(
     ------
     ValueError : if shapes do not fit, or `out` cannot be written.
     """
-    return _evaluate(coefficients, coordinates, layout, space, orders, options, pairs=False)
-
-
-def evaluate_pairs(
-    pairs: Array,
-    coordinates: Sequence[Floats],
-    layout: Layout,
-    space: Space,
-    orders: Sequence[int] | None = None,
-    **options: Unpack[Options],
-) -> Array:
-    """Quadratic form φᵀZφ of the rows φ of Φ, or of a derivative of it, at coordinates of any layout.
-
-    With the pair form Z of a covariance of the coefficients these are the variances of the field. It is the
-    transpose of how G is summed: Σ w φᵀZφ = Σ_{k,o} Z[k, o] G[k, o] for the G of observations with weights w.
-
-    Parameters
-    ----------
-    pairs : [K.., O.., b..], Z, with φᵀZφ = Σ_{k,o} Z[k, o] Π_j φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on
-        periodic axes, and entries with k_j + o_j ≥ K_j on others are not read.
-    coordinates, layout, space, orders, **options : as of `evaluate`, and so are the result and the errors.
-    """
-    return _evaluate(pairs, coordinates, layout, space, orders, options, pairs=True)
-
-
-def _evaluate(
-    coefficients: Array,
-    coordinates: Sequence[Floats],
-    layout: Layout,
-    space: Space,
-    orders: Sequence[int] | None,
-    options: Options,
-    *,
-    pairs: bool,
-) -> Array:
-    """Check shapes, and fill the result slab by slab."""
     engine = choose_engine(coefficients, options.get("engine"))
     xp, ndim = array_api_compat.array_namespace(coefficients), len(space.shape)
     orders = tuple(orders) if orders is not None else (0,) * ndim

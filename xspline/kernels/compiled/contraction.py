@@ -31,7 +31,7 @@ def _clear(total: Floats, width: int, columns: int) -> None:
 
 @internal
 def _add_four(a: Floats, b: Floats, c: Floats, d: Floats, values: Floats, total: Floats) -> None:
-    """total[q COLUMNS + r] += values[0, q] a[r] + ... + values[3, q] d[r]: four functions for each load of the rows."""
+    """total[q COLUMNS + r] += values[0, q] a[r] + ... + values[3, q] d[r]."""
     for q in range(values.shape[1]):
         a0, b0, c0, d0 = values[0, q], values[1, q], values[2, q], values[3, q]
         out = total[q * COLUMNS : (q + 1) * COLUMNS]

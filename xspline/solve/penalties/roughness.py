@@ -252,10 +252,8 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
 
     Parameters
     ----------
-    value : None, number, str or Penalty
-        A number is a ridge, 0 no penalty. None is "reml" where `space` has B-splines, all of degree 1 or more, else no
-        penalty. A penalty may leave its strengths to a criterion, see `criterion_of`.
-    space : Space
+    value : None, number, str or Penalty; a number is a ridge, 0 no penalty. None is "reml" where `space` has B-splines,
+        all of degree 1 or more, else no penalty. A penalty may leave its strengths to a criterion, see `criterion_of`.
 
     Raises
     ------
