@@ -14,7 +14,6 @@ X: the sum of X over all these places, so that tr(X B) = Σ Z B, and φᵀ X φ 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -313,56 +312,11 @@ def outer_pairs(vectors: Array, frame: Frame) -> Array:
     ndarray, [K.., O.., b..]
     """
     count = len(frame.sizes)
-    x = np.moveaxis(vectors, count, -1)
-    for axis, (size, offsets, periodic) in enumerate(
-        zip(frame.sizes, frame.offsets, frame.periodic, strict=True)
-    ):
-        # Entries behind the last: the first ones again on a circle, else zeros.
-        behind = np.take(x, np.arange(offsets - 1) % size, axis=axis)
-        x = np.concatenate([x, behind if periodic else np.zeros_like(behind)], axis=axis)
-    x = np.ascontiguousarray(x)
-    out = np.empty((*frame.sizes, *frame.offsets, *x.shape[count:-1]))
-    step = max(1, (frame.sizes[0] << 16) // max(x.size, 1))  # products of half a MB at once
-    partners = {axis: _partners(frame, axis) for axis, m in enumerate(frame.everywhere) if m}
-
-    @functools.lru_cache(maxsize=1 << len(partners))
-    def moved(shifts: tuple[int, ...]) -> Array:
-        """With the second members of pairs along axes that have partners."""
-        part = x
-        for (axis, table), shift in zip(partners.items(), shifts, strict=True):
-            part = np.take(part, table[:, shift], axis=axis)
-        return part
-
-    def entries(start: int, offset: Sequence[int]) -> Array:
-        """The second members of pairs whose first are a slab."""
-        borders = [(start, min(start + step, frame.sizes[0])), *((0, size) for size in frame.sizes[1:])]
-        shifts = [0 if axis in partners else o for axis, o in enumerate(offset)]
-        spans = tuple(slice(a + o, b + o) for (a, b), o in zip(borders, shifts, strict=True))
-        return moved(tuple(offset[axis] for axis in partners))[spans]
-
-    slabs = itertools.product(range(0, frame.sizes[0], step), np.ndindex(*frame.offsets))
-    for start, offset in sorted(slabs, key=lambda slab: [slab[1][axis] for axis in partners]):
-        flips = list(orientations(offset))
-        halves = flips[: max(len(flips) // 2, 1)]  # to exchange rows and columns changes nothing
-        total = sum(
-            np.einsum(
-                "...m,...m->...",
-                entries(start, [o if flip else 0 for o, flip in zip(offset, half, strict=True)]),
-                entries(start, [0 if flip else o for o, flip in zip(offset, half, strict=True)]),
-            )
-            for half in halves
-        )
-        place = (slice(start, start + step), *[slice(None)] * (count - 1), *offset)
-        out[place] = (len(flips) // len(halves)) * total
-    return out
-
-
-def _partners(frame: Frame, axis: int) -> NDArray[np.int64]:
-    """The second member of the pair (k, o), [K, O]; the size where there is no such pair."""
-    out = np.full((frame.sizes[axis], frame.offsets[axis]), frame.sizes[axis])
-    for o in range(frame.offsets[axis]):
-        first, second = frame.pairs_at(axis, o)
-        out[first, o] = second
+    x = np.ascontiguousarray(np.moveaxis(vectors, count, -1))
+    out = np.zeros((*frame.sizes, *frame.offsets, *x.shape[count:-1]))
+    for place, rows, columns in matrix_entries(frame, once=True):
+        times = 2.0 if any(place[count:]) else 1.0  # an entry and its transpose
+        out[place] += times * np.einsum("...m,...m->...", x[rows], x[columns])
     return out
 
 
