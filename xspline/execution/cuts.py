@@ -314,9 +314,7 @@ class Sizes:
     def windows(self, factors: Sequence[int]) -> dict[int, np.ndarray]:
         """Return the lengths of all windows, per coefficient axis, of sums of `factors` blocks per data axis.
 
-        Returns
-        -------
-        dict of int to ndarray of int, [sums along the group's data axes..]
+        Each is an array over the sums along the group's data axes.
         """
         windows: dict[int, np.ndarray] = {}
         for group in self.source.layout.groups:

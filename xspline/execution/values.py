@@ -38,6 +38,8 @@ def evaluate(
 ) -> Any:
     """Return the values, or derivatives, of a field over a target; with `pairs`, the quadratic forms φᵀZφ.
 
+    They are a NumPy or Dask array of float64, NaN outside the domain.
+
     Parameters
     ----------
     coefficients : [K.., b..] NumPy array, or a Dask array; with `pairs` Z, [K.., O.., b..].
@@ -51,10 +53,6 @@ def evaluate(
     chunks : of the result, as Dask reads them; None for NumPy unless something given is a Dask array.
     device : None (the host) or "cuda".
     limits : up to which size coordinates travel whole.
-
-    Returns
-    -------
-    NumPy or Dask array of float64, NaN outside the domain.
     """
     check_device(device)
     axes_of = axes_of_coordinates(layout)

@@ -44,7 +44,9 @@ def evaluate(
     pairs: bool = False,
     **options: Unpack[Options],
 ) -> Array:
-    """Values of a field, or of a partial derivative of it, at coordinates of any layout.
+    """Values of a field, or of a partial derivative of it, at coordinates of any layout; NaN outside the domains.
+
+    They are `out`, or a new array of float64 in the namespace of the coefficients.
 
     With `pairs` they are quadratic forms φᵀZφ of the rows φ of Φ, or of a derivative of it. With the pair form Z of a
     covariance of the coefficients these are the variances of the field. It is the transpose of how G is summed:
@@ -60,10 +62,6 @@ def evaluate(
     orders : derivative order per coefficient axis, per unit of the coordinate's float; default 0.
     pairs : whether there is a quadratic form.
     **options : `Options`.
-
-    Returns
-    -------
-    array : `out`, or a new array of float64 in the namespace of the coefficients; NaN outside the domains.
 
     Raises
     ------

@@ -47,6 +47,8 @@ def accumulate(
 ) -> Sums:
     """Sums of one block of data: G, h, s, Σw, n about a reference, and what was left out.
 
+    They are on the host. Their window holds the coefficients that the coordinates touch.
+
     Parameters
     ----------
     block : values of any numeric type and array namespace.
@@ -56,10 +58,6 @@ def accumulate(
         arrays.
     slab : entries of a slab.
     slab_rows : rows of one group in a slab.
-
-    Returns
-    -------
-    Sums : on the host. Its window holds the coefficients that the coordinates touch.
 
     Raises
     ------

@@ -131,16 +131,14 @@ def solve(
 
 @single_threaded_blas()
 def strength_derivatives(sums: Sums, space: Space, penalty: Penalty, solution: Solution) -> Array:
-    """Derivatives of the coefficients by the logarithms of the strengths: ∂c/∂log λ_t = −(G + Λ)⁻¹ λ_tS_t c.
+    """Derivatives of the coefficients by the logarithms of the strengths, ∂c/∂log λ_t = −(G + Λ)⁻¹ λ_tS_t c.
+
+    They are [K.., T, b..], and NaN for members that are not determined.
 
     Parameters
     ----------
     penalty : Λ = Σ_t λ_tS_t, a strength for each term of its Gram; none of them has a share in the constant.
     solution : of these sums and this penalty.
-
-    Returns
-    -------
-    ndarray, [K.., T, b..]; NaN for members that are not determined.
     """
     frame, count = space.frame, len(space.shape)
     e = functools.reduce(np.multiply.outer, space.constant())

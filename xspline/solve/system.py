@@ -333,15 +333,11 @@ class Factorisation:
 
     @single_threaded_blas()
     def apply_inverse_sqrt(self, z: Array) -> Array:
-        """x with E[x xᵀ] = (G + Λ)⁻¹ for z of independent standard normal numbers.
+        """x with E[x xᵀ] = (G + Λ)⁻¹ for z of independent standard normal numbers; NaN for members not determined.
 
         Parameters
         ----------
         z : [K.., b..], batch extents of 1 broadcast on both sides.
-
-        Returns
-        -------
-        ndarray, [K.., b..]; NaN for members that are not determined.
         """
         draws = self._direct("draws of the coefficients").apply_inverse_sqrt(z)
         return np.where(self.determined, draws, np.nan)
@@ -366,9 +362,7 @@ class Factorisation:
     def draws(self, rng: np.random.Generator) -> Draw:
         """A function of extents (n, b..) that returns n draws of covariance (G + Λ)⁻¹ for each batch member.
 
-        Returns
-        -------
-        callable : to [K.., n, b..]; NaN for members that are not determined. It may hold as much memory as the system.
+        They are [K.., n, b..], and NaN for members that are not determined. It may hold as much memory as the system.
         """
         draw = self.system.draws(rng)
         return single_threaded_blas()(lambda extents: np.where(self.determined, draw(extents), np.nan))

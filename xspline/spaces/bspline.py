@@ -23,7 +23,7 @@ from xspline.spaces.features import (
 
 
 def cox_de_boor(knots: Floats, x: Floats, order: int = 0) -> Floats:
-    """Values, or derivatives, of the p + 1 functions that are active on the middle span of local knots.
+    """Values, or derivatives, of the p + 1 functions active on the middle span of local knots: [..., p + 1, n].
 
     The recursion of de Boor (A Practical Guide to Splines, 2001, chapter X); its last `order` steps
     differentiate, so that derivatives lose no digits to differences of values.
@@ -33,10 +33,6 @@ def cox_de_boor(knots: Floats, x: Floats, order: int = 0) -> Floats:
     knots : [..., 2p + 2] knots t_{c-p} … t_{c+p+1} around the span [t_c, t_{c+1}), which has positive length.
     x : [..., n] positions on the span.
     order : of the derivative, at most p.
-
-    Returns
-    -------
-    Floats : [..., p + 1, n].
     """
     p = knots.shape[-1] // 2 - 1
     t = [knots[..., i, None] for i in range(2 * p + 2)]

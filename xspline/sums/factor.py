@@ -131,15 +131,13 @@ class Factor:
         return Factor(self.axes, self.window, self.pairs.reshape(self.pairs.shape + (1,) * count), self.key)
 
     def apply(self, v: Array, frame: Frame, positions: Sequence[int]) -> Array:
-        """Product with vectors that already lie on the factor's window.
+        """Product with vectors that already lie on the factor's window, of the same shape.
+
+        Batch extents of 1 broadcast against those of the factor.
 
         Parameters
         ----------
         v : the axes `positions` are those of the factor, on its window; its batch axes are the last.
-
-        Returns
-        -------
-        ndarray of the same shape (batch extents of 1 broadcast against those of the factor).
         """
         tails = self._tails(frame)
         for position, tail in zip(positions, tails, strict=True):
@@ -301,15 +299,11 @@ def multiply_factors(factors: Sequence[Factor]) -> Factor:
 
 
 def outer_pairs(vectors: Array, frame: Frame) -> Array:
-    """Pair form of Σ_m x_m x_mᵀ.
+    """Pair form of Σ_m x_m x_mᵀ, [K.., O.., b..].
 
     Parameters
     ----------
     vectors : [K.., m, b..], x_m.
-
-    Returns
-    -------
-    ndarray, [K.., O.., b..]
     """
     count = len(frame.sizes)
     x = np.ascontiguousarray(np.moveaxis(vectors, count, -1))

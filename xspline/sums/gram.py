@@ -114,16 +114,12 @@ class Gram:
         return Gram(tuple((term[0].scaled(x), *term[1:]) for term in self.terms), self.batch_ndim)
 
     def matvec(self, v: Array, frame: Frame) -> Array:
-        """Product with vectors, factor after factor.
+        """Product with vectors, factor after factor: [K.., b..].
 
         Parameters
         ----------
         v : [K.., b..], batch axes of extent 1 broadcast against those of the pairs. If the Gram has fewer batch axes
             than `v`, they are the last of `v`.
-
-        Returns
-        -------
-        ndarray, [K.., b..]
         """
         sizes = frame.sizes
         lifted = (1,) * (v.ndim - self.batch_ndim) + self.batch
@@ -162,15 +158,11 @@ class Gram:
         return Gram(tuple(terms), self.batch_ndim)
 
     def image(self, vectors: Sequence[Array], window: Window, frame: Frame) -> Array:
-        """Product with the outer product of one vector per axis, on `window`, which holds those of all terms.
+        """Product with the outer product of a vector per axis, [k.., b..] on `window`, which holds those of all terms.
 
         Parameters
         ----------
         vectors : [K_j]
-
-        Returns
-        -------
-        ndarray, [k.., b..]
         """
         out = np.zeros((*lengths(window), *self.batch))
         for term in self.terms:

@@ -248,15 +248,11 @@ class Sums:
         return c - lifted
 
     def rss(self, c: Array, frame: Frame) -> Array:
-        """Weighted residual sum of squares s − 2h·c + c·Gc.
+        """Weighted residual sum of squares s − 2h·c + c·Gc, [b..].
 
         Parameters
         ----------
         c : [K.., b..], coefficients of the field minus r, see `centred`.
-
-        Returns
-        -------
-        ndarray, [b..]
         """
         axes = tuple(range(len(self.window)))
         linear = np.sum(self.moment * take(c, self.window, frame.sizes), axis=axes)
@@ -351,7 +347,7 @@ def _by_holder(parts: Sequence[HolderSums]) -> Iterator[tuple[int, list[Sums]]]:
 
 
 def leave_one_out(parts: Sequence[Sums], frame: Frame) -> list[Sums]:
-    """Sums of the data of all parts but one, for each of them in turn.
+    """Sums of the data of all parts but one, for each of them in turn; each is deterministic in the order of the parts.
 
     They are added up from the first parts and from the last ones, 3 merges a part; nothing is subtracted, so that
     what remains is as exact as a merge of its own, and separable where that is.
@@ -359,10 +355,6 @@ def leave_one_out(parts: Sequence[Sums], frame: Frame) -> list[Sums]:
     Parameters
     ----------
     parts : at least one. What is left of a single one is `Sums.zero`.
-
-    Returns
-    -------
-    list of Sums : as many as there are parts, in their order; each is deterministic in it.
 
     Raises
     ------

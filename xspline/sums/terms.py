@@ -20,13 +20,11 @@ Member = TypeVar("Member", bound=Hashable)
 def join_overlapping(sets: Iterable[Iterable[Member]]) -> list[set[Member]]:
     """Disjoint sets: those that overlap, directly or through others, joined into one.
 
+    They are in the order in which they were completed: each stands where the last set that joined it stood.
+
     Parameters
     ----------
     sets : of hashable members; empty ones are left out.
-
-    Returns
-    -------
-    list of sets : in the order in which they were completed: each stands where the last set that joined it stood.
     """
     joined: list[set[Member]] = []
     for elements in map(set, sets):

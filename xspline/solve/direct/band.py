@@ -160,15 +160,11 @@ def stripes(pairs: Array, ordering: Ordering) -> Array:
 
 
 def gather(stripes: Array, ordering: Ordering) -> Array:
-    """Pair form of the symmetric matrices of a band, the adjoint of `stripes`: tr(X B) = Σ Z B for pair arrays B.
+    """Pair form [K.., O.., systems] of a band, the adjoint of `stripes`: tr(X B) = Σ Z B for pair arrays B.
 
     Parameters
     ----------
     stripes : [P, rows, systems], `ordering.rows` of the band.
-
-    Returns
-    -------
-    ndarray, [K.., O.., systems]
     """
     count, axes = len(ordering.axes), ordering.axes
     sizes, offsets = ordering.folded_extents
@@ -240,17 +236,13 @@ def gather_entries(matrix: Array, frame: Frame) -> Array:
 def pair_places(
     a: Integers, b: Integers, size: int, offsets: int, periodic: bool, strides: tuple[int, int] | None = None
 ) -> tuple[Integers, NDArray[np.bool_]]:
-    """Where the pair of two coefficients of an axis lies in a flat pair array, and whether the first is a.
+    """Where the pair of two coefficients of an axis is in a flat pair array, −1 if nowhere, and whether a is first.
 
     Parameters
     ----------
     a, b : coefficients; their shapes broadcast.
     size, offsets : K and O of the axis, which has no functions that are active everywhere.
     strides : of coefficients and of offsets in the array; if they are not given, those of an array of this axis alone.
-
-    Returns
-    -------
-    places, is_first : ndarray, a place is −1 where there is no pair.
     """
     stride, offset_stride = strides or (offsets, 1)
     ahead, behind = b - a, a - b
