@@ -22,6 +22,7 @@ LinearMap = Callable[[Array], Array]
 
 TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
 MAX_ITERATIONS = 400
+SEED = 20240229  # of the probes
 STALLED = 50  # iterations without a residual of half the size, after which a run ends
 PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
 PROBED = 200_000  # numbers of all probes: estimates scatter like 1 / √(probes · P), log λ by some 0.003
@@ -149,7 +150,7 @@ def norm_of(a: Array) -> Array:
 def probes(sizes: Sequence[int]) -> Array:
     """±1 at random, always the same: [count, K..], fewer of long vectors, which need fewer."""
     count = int(np.clip(PROBED // math.prod(sizes), 4, 16))
-    bits = np.random.default_rng(20240229).integers(0, 2, size=(count, *sizes), dtype=np.int8)
+    bits = np.random.default_rng(SEED).integers(0, 2, size=(count, *sizes), dtype=np.int8)
     return np.asarray(bits * 2.0 - 1.0, dtype=np.float64)
 
 
