@@ -173,7 +173,7 @@ def native(array: Array, xp: Any) -> Array:
 
 
 def rounded(value: float) -> float:
-    """To float32, so that differences of float32 data are exact; numbers too large for it stay."""
+    """Round to float32, so that differences of float32 data are exact; numbers too large for it stay."""
     with np.errstate(over="ignore"):
         single = float(np.float32(value))
     return single if math.isfinite(single) else value

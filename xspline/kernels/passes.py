@@ -72,7 +72,8 @@ def accumulate(
     if isinstance(block.values, np.generic):
         block = replace(block, values=np.asarray(block.values))
     block.check(layout)
-    chosen, limit = choose_engine(block.values, engine), slab or slab_entries(block.values)
+    chosen = choose_engine(block.values, engine)
+    limit = slab or slab_entries(block.values)
     walk = Walk(block, layout, space, chosen, limit, slab_rows)
     sweep = Sweep.of(walk)
     result = sweep.result() if sweep is not None else None
@@ -97,7 +98,8 @@ def sums_of(walk: Walk, result: BlockResult) -> Sums:
 def _per_member(walk: Walk, array: Array) -> NDArray[Any]:
     """[b..] in the order of the layout's batch axes."""
     batch = {axis.axes[0]: i for i, axis in enumerate(walk.slab_axes) if axis.is_batch}
-    order, host = [batch[axis] for axis in walk.layout.batch_axes], to_host(array)
+    order = [batch[axis] for axis in walk.layout.batch_axes]
+    host = to_host(array)
     return np.transpose(host, [*order, *walk.pooled]).reshape([host.shape[i] for i in order])
 
 
@@ -106,7 +108,10 @@ def _per_member(walk: Walk, array: Array) -> NDArray[Any]:
 
 def in_slabs(walk: Walk) -> BlockResult:
     """What a block gives in passes over its slabs."""
-    xp, device, groups, tally = walk.xp, walk.device, walk.groups, Tally()
+    xp = walk.xp
+    device = walk.device
+    groups = walk.groups
+    tally = Tally()
     reference = walk.block.reference if walk.space.has_constant else 0.0
     by_cell = SumsByCell.of(walk, groups)  # then moment and pairs wait for the second pass
     moment = None if by_cell else SumsBySlab(walk, groups, pairs=False)
@@ -184,8 +189,10 @@ class SlabValues:
 
 def read(walk: Walk, box: SlabBox) -> tuple[SlabValues, Tally]:
     """One slab, and the tally of what is left out of it, with the first places of an infinity and a bad weight."""
-    xp, values = walk.xp, walk.values(box)
-    size, known = math.prod(values.shape), xp.isfinite(values)
+    xp = walk.xp
+    values = walk.values(box)
+    size = math.prod(values.shape)
+    known = xp.isfinite(values)
     valid = finite = known
     for i, axis in enumerate(walk.slab_axes):  # known: labels are numbers; valid: inside all domains
         inside = np.ones(0, dtype=bool) if axis.is_batch else walk.inside(i, box.rows[i])
@@ -196,9 +203,12 @@ def read(walk: Walk, box: SlabBox) -> tuple[SlabValues, Tally]:
             xp.logical_and(mask, xp.reshape(to_namespace(rows, xp, walk.device), shape))
             for mask, rows in ((known, walk.labelled(i, box.rows[i])), (valid, inside))
         )
-    present, count = count_true(known, xp), count_true(valid, xp)
+    present = count_true(known, xp)
+    count = count_true(valid, xp)
     infinity = None if present == size else _first_place(walk, box, xp.isinf(values))
-    outside, weight, bad = present - count, None, None
+    outside = present - count
+    weight = None
+    bad = None
     unlabelled = 0 if known is finite else count_true(finite, xp) - present
     for number in range(len(walk.block.weights)):  # their product, zero where one is bad
         this_weight = walk.weight_of(number, box)

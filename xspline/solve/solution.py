@@ -51,7 +51,8 @@ class Solution:
     factorisation: Factorisation
 
     def __repr__(self) -> str:
-        total, determined = self.determined.size, int(self.determined.sum())
+        total = self.determined.size
+        determined = int(self.determined.sum())
         fits = "" if total == 1 else f", {determined} of {total} fits determined"
         sizes = " × ".join(map(str, self.coefficients.shape[: self.coefficients.ndim - self.rss.ndim]))
         return f"<Solution of {sizes} coefficients{fits}: {self.factorisation!r}>"
@@ -111,11 +112,13 @@ def solve(
     ------
     SingularSystemError : nothing is determined.
     """
-    frame, matrix = space.frame, penalty.bound(sums.gram, space).gram(space)
+    frame = space.frame
+    matrix = penalty.bound(sums.gram, space).gram(space)
     e = functools.reduce(np.multiply, np.ix_(*frame.constant))
     lifted = e.shape + (1,) * sums.reference.ndim
     penalised = matrix.matvec(e, frame).reshape(lifted) * sums.reference
-    rhs, observations = sums.full_moment(frame) - penalised, int(sums.count.max(initial=0))
+    rhs = sums.full_moment(frame) - penalised
+    observations = int(sums.count.max(initial=0))
     with StatusLine(f"solving for {space.size} coefficients"):
         if factorisation is None:
             factorisation, centred = _solved(
@@ -140,7 +143,8 @@ def strength_derivatives(sums: Sums, space: Space, penalty: Penalty, solution: S
     penalty : Λ = Σ_t λ_tS_t, a strength for each term of its Gram; none of them has a share in the constant.
     solution : of these sums and this penalty.
     """
-    frame, count = space.frame, len(space.shape)
+    frame = space.frame
+    count = len(space.shape)
     e = functools.reduce(np.multiply.outer, space.constant())
     # Without the constant, of which λS would leave the rounding errors.
     centred = solution.coefficients - e.reshape(e.shape + (1,) * sums.reference.ndim) * sums.reference
@@ -153,7 +157,7 @@ def strength_derivatives(sums: Sums, space: Space, penalty: Penalty, solution: S
 
 @single_threaded_blas()
 def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
-    """How far from evenly the data determine the field: of all directions, the most Σw vᵀMv / vᵀ(G + Λ)v, [b..].
+    """Return how unevenly the data determine the field, [b..]: the largest Σw vᵀMv / vᵀ(G + Λ)v of any direction v.
 
     M holds the integrals of products of functions. Observations spread evenly have G = Σw M and a condition of 1,
     whatever the basis and its degree; c is a direction in which the field has √c times their error. Below 1 where a
@@ -164,10 +168,12 @@ def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
     ----------
     factorisation : of their G and a penalty.
     """
-    frame, axes = space.frame, tuple(range(len(space.shape)))
+    frame = space.frame
+    axes = tuple(range(len(space.shape)))
     masses = Gram((tuple(mass(space, j) for j in axes),))
     x = np.random.default_rng(0).standard_normal((*space.shape, *factorisation.determined.shape))
-    image, size = masses.matvec(x, frame), np.ones(())
+    image = masses.matvec(x, frame)
+    size = np.ones(())
     for _ in range(2):  # measured: within a factor of 2, mostly of 1.1
         x = factorisation.solve(image / np.sqrt(np.sum(x * image, axis=axes)))
         image = masses.matvec(x, frame)
@@ -177,7 +183,7 @@ def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
 
 @single_threaded_blas()
 def condition_bound(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
-    """What `condition` is at most where there is no penalty, [b..], without a solve.
+    """Return an upper bound of `condition` where there is no penalty, [b..], without a solve.
 
     With S² the diagonal of G and C = S⁻¹GS⁻¹ it is Σw λ_max(S⁻¹MS⁻¹) / λ_min(C), at most Σw Σ_i M_ii / G_ii over the
     smallest of P eigenvalues whose sum is P: e λ_min(C) ≥ |C|. Of use where coefficients are few, as in a trend.
@@ -186,7 +192,8 @@ def condition_bound(sums: Sums, space: Space, factorisation: Factorisation) -> A
     ----------
     factorisation : of their G, by a solver that knows the inverse.
     """
-    frame, axes = space.frame, tuple(range(len(space.shape)))
+    frame = space.frame
+    axes = tuple(range(len(space.shape)))
     masses = Gram((tuple(mass(space, j) for j in axes),)).diagonal(frame)
     diagonal = sums.gram.diagonal(frame)
     # Members without observations are not determined: their log-determinant is NaN.
@@ -208,13 +215,15 @@ def _solved(
     resources: Resources | None,
 ) -> tuple[Factorisation, Array]:
     """The factorisation and, with a right-hand side [K.., b..], its solution: each factor is made once for both."""
-    frame, resources = space.frame, resources or Resources.here()
+    frame = space.frame
+    resources = resources or Resources.here()
     flat_batch = (*frame.sizes, math.prod(gram.batch))
     observed = gram.diagonal(frame) > 0
     if not observed.any():
         raise nothing_determined(space, observed.reshape(flat_batch))
     choices = candidates(gram, penalty, frame, solver, exact=exact, resources=resources)
-    fallback, failed = resources.costs.fallback_iterations, ""
+    fallback = resources.costs.fallback_iterations
+    failed = ""
     for choice in choices:
         last = choice is choices[-1]
         try:
@@ -229,7 +238,8 @@ def _solved(
             failed = f"; {choice.name} did not converge in {fallback} iterations"
     determined = system.determined & observed.any(axis=tuple(range(len(frame.sizes))))
     if not determined.any():
-        observed, penalised = observed.reshape(flat_batch), bool(penalty.terms)
+        observed = observed.reshape(flat_batch)
+        penalised = bool(penalty.terms)
         raise nothing_determined(
             space, observed, system.weakest, penalised=penalised, observations=observations
         )
@@ -241,7 +251,9 @@ def _system(
     choice: Choice, gram: Gram, penalty: Gram, space: Space, exact: bool, resources: Resources, most: int
 ) -> System:
     """The solver of a choice; an iterative one gives up after `most` iterations."""
-    name, frame, room = choice.name, space.frame, resources.bytes_kept(exact)
+    name = choice.name
+    frame = space.frame
+    room = resources.bytes_kept(exact)
     if name == ITERATIVE:
         from xspline.solve.multigrid.solver import Iterative  # imports numba
 

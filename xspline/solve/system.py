@@ -66,7 +66,8 @@ class Choice:
 
     def seconds(self, frame: Frame, systems: int, costs: CostModel) -> float:
         """About how long one core takes to solve so many systems, and first to choose λ where that is searched for."""
-        size, factorising = math.prod(frame.sizes), systems * self.operations / costs.flops_per_second
+        size = math.prod(frame.sizes)
+        factorising = systems * self.operations / costs.flops_per_second
         if not self.searched:
             pairs = systems * size * math.prod(frame.offsets)
             return costs.step_seconds + pairs / costs.pairs_per_second + factorising
@@ -185,11 +186,13 @@ class IterativeSystem(System):
         ConvergenceError : the residual did not fall to the tolerance.
         """
         columns, which, shape = columns_of(rhs, self.frame.sizes, self.index)
-        rows, batch = np.moveaxis(columns, -1, 0), shape[len(self.frame.sizes) :]
+        rows = np.moveaxis(columns, -1, 0)
+        batch = shape[len(self.frame.sizes) :]
         usable = np.flatnonzero(np.broadcast_to(self.determined, batch).ravel())
         systems = [None] if self.mixes_systems else np.unique(which[usable])
         out = np.full(rows.shape, np.nan)
-        self.iterations, self.residual = 0, 0.0
+        self.iterations = 0
+        self.residual = 0.0
         for system in systems:
             own = usable if system is None else usable[which[usable] == system]
             for start in range(0, len(own), self.at_once):
@@ -241,7 +244,8 @@ class PerturbedSystem(IterativeSystem):
         ------
         ConvergenceError : from the draws: a solve did not converge, or their variances are off by more than `MAX_BIAS`.
         """
-        perturbations, size = self._perturbations(rng), math.prod(self.frame.sizes)
+        perturbations = self._perturbations(rng)
+        size = math.prod(self.frame.sizes)
 
         def draw(extents: tuple[int, ...]) -> Array:
             rows = perturbations(np.broadcast_to(self.index, extents).ravel())

@@ -238,7 +238,7 @@ class Union(Basis):
 
     @property
     def domain(self) -> Domain | None:
-        """That of the terms that are not periodic."""
+        """The domain of the terms that are not periodic."""
         return next((term.domain for term in self.terms if term.spans and term.domain is not None), None)
 
     @property

@@ -145,7 +145,7 @@ class LocalSpline(PairFeatures):
 
     @cached_property
     def tables(self) -> tuple[Floats, ...]:
-        """By order: Legendre series [1 or m, q, p + 1 - order] of the functions' derivatives by z."""
+        """Legendre series [1 or m, q, p + 1 - order] of the functions' derivatives by z, for each order."""
         p = self.degree
         around = np.arange(-p, p + 2)
         knots = around[None].astype(np.float64) if self.uniform else self.knots[self._spans[:, None] + around]
@@ -159,7 +159,7 @@ class LocalSpline(PairFeatures):
     # --- positions
 
     def locate(self, x: Floats, xp: Any = np) -> tuple[Integers, Floats]:
-        """As of `Features`; `xp` is the namespace of positions that are on a device, and of what comes back."""
+        """Locate as `Features` does; `xp` is the namespace of positions on a device, and of what comes back."""
         y = self.clean(x, xp)
         known, last = xp.logical_not(xp.isnan(y)), self.cells - 1
         y = xp.where(known, y, xp.full_like(y, self.ends[0]))

@@ -114,7 +114,7 @@ class _DispensableCache:
 
 
 def _described(error: Exception) -> str:
-    """Without the names of files, which differ: one warning for one reason."""
+    """Return the reason without the names of files, which differ: one warning for one reason."""
     reason = error.strerror if isinstance(error, OSError) else None
     return reason or f"a file of its cache is damaged: {type(error).__name__}"
 

@@ -284,7 +284,8 @@ class Sums:
             raise ValueError(f"the arrays {missing} are missing among {sorted(arrays)}; write the file again")
         moment, power, weight, count, reference = (arrays[name] for name in ("moment", *_PER_MEMBER))
         window = tuple((int(start), int(length)) for start, length in meta["window"])
-        gram, tally = Gram.from_arrays(arrays, meta["gram"]), Tally.from_dict(meta["tally"])
+        gram = Gram.from_arrays(arrays, meta["gram"])
+        tally = Tally.from_dict(meta["tally"])
         return Sums(window, gram, moment, power, weight, count, reference, tally)
 
     def digest(self) -> str:
@@ -302,7 +303,8 @@ def check_parts(parts: Sequence[Sums]) -> None:
     """Raise unless there are sums, over as many coefficient and batch axes each."""
     if not parts:
         raise ValueError("there are no sums to combine; Sums.zero(frame, batch) is the sum of no data")
-    axes, batch_ndims = {len(part.window) for part in parts}, {part.batch_ndim for part in parts}
+    axes = {len(part.window) for part in parts}
+    batch_ndims = {part.batch_ndim for part in parts}
     if len(axes) > 1 or len(batch_ndims) > 1:
         raise ValueError(
             f"sums over {sorted(axes)} coefficient axes and {sorted(batch_ndims)} batch axes cannot be "
@@ -311,7 +313,7 @@ def check_parts(parts: Sequence[Sums]) -> None:
 
 
 def _common_reference(parts: Sequence[Sums]) -> Array:
-    """That of the first part with weight; a part without any does not decide it."""
+    """Return the reference of the first part with weight; a part without any does not decide it."""
     return next((part for part in parts if part.has_weight), parts[0]).reference
 
 

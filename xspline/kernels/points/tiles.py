@@ -112,7 +112,7 @@ def _ends(x: Array, xp: Any) -> tuple[float, float]:
 
 
 class TileTotals:
-    """As `cells.CellTotals`: sums of products of columns of the tiles of each cell, folded at the end."""
+    """The twin of `cells.CellTotals`: sums of products of columns of the tiles of each cell, folded at the end."""
 
     def __init__(self, tiles: Tiles, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:
         self.tiles, self.ranges = tiles, tuple(ranges)

@@ -191,7 +191,7 @@ def gather(stripes: Array, ordering: Ordering) -> Array:
 
 @functools.lru_cache(maxsize=4096)  # small, needed again at every strength that is tried
 def _entries(offset: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[tuple[int, Slices, Slices], ...]:
-    """Of one offset vector: row of the band, slices of the first members, slices of the columns.
+    """Return, for one offset vector, the row of the band, slices of the first members and slices of the columns.
 
     An entry is in the lower triangle when along the outermost axis with o > 0 the second member is the row.
     """
@@ -236,7 +236,7 @@ def gather_entries(matrix: Array, frame: Frame) -> Array:
 def pair_places(
     a: Integers, b: Integers, size: int, offsets: int, periodic: bool, strides: tuple[int, int] | None = None
 ) -> tuple[Integers, NDArray[np.bool_]]:
-    """Where the pair of two coefficients of an axis is in a flat pair array, −1 if nowhere, and whether a is first.
+    """Return where pairs of coefficients of an axis are in a flat pair array, −1 if nowhere, and whether a is first.
 
     Parameters
     ----------

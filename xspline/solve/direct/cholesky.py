@@ -87,7 +87,7 @@ class Cholesky(ABC):
 
 
 class BandCholesky(Cholesky):
-    """Of a contiguous band [P, u + 1], which is overwritten; with a scale S it is that of S⁻¹ A S⁻¹ already."""
+    """The factorisation of a contiguous band [P, u + 1], which it overwrites; a scale says that it is S⁻¹ A S⁻¹."""
 
     def __init__(self, band: Array, scale: Array | None = None) -> None:
         if scale is None:
@@ -98,7 +98,7 @@ class BandCholesky(Cholesky):
 
     @staticmethod
     def of_stripes(stripes: Array, rows: NDArray[np.int64], out: Array) -> BandCholesky:
-        """From the rows of a band that are not zeros, the diagonal first: [P, rows]; `out` [P, u + 1] becomes L."""
+        """Factorise the rows of a band that are not zeros, the diagonal first, [P, rows]; `out` becomes L."""
         scale = unit_scale(stripes[:, 0])
         padded = np.concatenate([scale, np.ones(out.shape[1])])
         out[:] = 0.0
@@ -166,7 +166,7 @@ class BandCholesky(Cholesky):
 
 
 class DenseCholesky(Cholesky):
-    """Of a symmetric matrix [P, P]."""
+    """The factorisation of a symmetric matrix [P, P]."""
 
     def __init__(self, matrix: Array) -> None:
         scale = unit_scale(np.diagonal(matrix))

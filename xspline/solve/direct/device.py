@@ -10,7 +10,7 @@ from xspline.solve.parallel import DeviceArray, Gpu, Resources
 
 
 class DeviceCholesky(Cholesky):
-    """Of a symmetric matrix [P, P] of the host, with the scale, the pivots and the tolerance of the host.
+    """The factorisation of a symmetric matrix [P, P] of the host, with the scale, pivots and tolerance of the host.
 
     One that is not `determined` names no coefficient: a GPU does not say where it stopped, LAPACK does.
     """

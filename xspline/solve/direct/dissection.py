@@ -87,7 +87,7 @@ class Cut(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of a factorisation: operations, numbers of L, fronts, and numbers that wait for their parents at most."""
+    """What a factorisation takes: operations, numbers of L, fronts, and numbers that wait for their parents at most."""
 
     operations: float
     numbers: int
@@ -385,7 +385,7 @@ def _pairs(frame: Frame, number: Index) -> Iterator[tuple[Index, Index, Index]]:
 
 
 def _small(index: Index) -> Index:
-    """As 32 bits, where they do."""
+    """Return an index as 32-bit integers, where these hold it."""
     return index.astype(np.int32) if index.max(initial=0) < 2**31 else index
 
 

@@ -27,7 +27,7 @@ from xspline.solve.parallel import run
 
 
 class DissectionCholesky(Cholesky):
-    """Of the matrix of a pair array [K.., O..], over the frame of a tree; columns are in the order of the Space.
+    """The factorisation of the matrix of a pair array [K.., O..]; right-hand sides are in the order of the Space.
 
     Parameters
     ----------

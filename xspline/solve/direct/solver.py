@@ -192,7 +192,7 @@ class Direct(DirectSystem):
         return (out if self._in_order_of_space else ordering.unflatten(out)).reshape(shape)
 
     def _of_inverses(self, answer: Callable[[Slab, Array], Array]) -> Array:
-        """What a function makes of the inverses of each slab, in pair form [K.., O.., systems], for the batch."""
+        """Apply a function to the inverses of each slab, [K.., O.., systems]; return the results by batch member."""
         first = self.slabs[0]
         nbytes = 8 * self.ordering.size * math.prod(self.frame.offsets) * (first.stop - first.first)
         count = self._room_for(nbytes, self._factor_bytes * self._factors_kept)
@@ -219,7 +219,7 @@ class Direct(DirectSystem):
     # --- factorisations
 
     def _each(self, slabs: Sequence[Slab], use: Callable[[Slab, Factors], R]) -> list[R]:
-        """What a function makes of the factorisation of each of some slabs, a few at the same time.
+        """Apply a function to the factorisation of each of some slabs, a few at the same time, and return its results.
 
         The next factorisation takes the place of one that is not kept.
         """
@@ -286,7 +286,7 @@ class Direct(DirectSystem):
 
     @property
     def _factors_kept(self) -> int:
-        """Of how many slabs; for small systems refactorising costs no more than rereading."""
+        """The number of slabs whose factors are kept; refactorising small systems costs no more than rereading them."""
         return 0 if self.batched and len(self.slabs) > 1 else self._room_for(self._factor_bytes)
 
     def _room_for(self, nbytes: int, taken: int = 0) -> int:

@@ -59,7 +59,7 @@ class KroneckerSum:
 
     @staticmethod
     def of(terms: Iterable[Sequence[Factor]], frame: Frame) -> KroneckerSum:
-        """From terms of single-axis factors without batch axes, matrices that are multiples of each other as one."""
+        """Take terms of single-axis factors without batch axes; matrices that are multiples of others become one."""
         matrices: list[list[Array]] = [[] for _ in frame.sizes]
         out = []
         for term in terms:
@@ -93,7 +93,7 @@ class KroneckerSum:
 
     @cached_property
     def roots(self) -> tuple[tuple[Array, ...], ...]:
-        """Of each matrix F, which is positive semidefinite, W with W Wᵀ = F: [K, K]."""
+        """A root W with W Wᵀ = F of each matrix F, which is positive semidefinite: [K, K]."""
         return tuple(tuple(map(_root, own)) for own in self.matrices)
 
     def perturbations(self, count: int, rng: np.random.Generator) -> Array:

@@ -168,7 +168,7 @@ class Iterative(PerturbedSystem):
 
     @cached_property
     def _probes(self) -> list[tuple[Array, Array] | None]:
-        """Of each system scaled probes S z and the solutions A⁻¹ S⁻¹ z, S the inverse roots of the diagonal, [K.., m].
+        """Scaled probes S z of each system and the solutions A⁻¹ S⁻¹ z, S the inverse roots of the diagonal: [K.., m].
 
         Then xᵀ B (S z) estimates tr(A⁻¹ B) as well as zᵀ A⁻¹ B z does, with less scatter where A has steep contrasts.
         """

@@ -200,18 +200,13 @@ def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> t
     return replace(sums, window=window, gram=Gram(terms, sums.gram.batch_ndim), moment=moment), smaller
 
 
-def projected(
-    factor: Factor, projections: Mapping[int, sparse.csr_array], offsets: Mapping[int, int] | None = None
-) -> Factor:
-    """A factor of Pᵀ G P from one of G, over all coefficients; projections of pairs by axis, in the order to take.
-
-    With the coarse numbers of offsets by axis, where they differ.
-    """
+def projected(factor: Factor, projections: Mapping[int, sparse.csr_array]) -> Factor:
+    """A factor of Pᵀ G P from one of G, over all coefficients; projections of pairs by axis, in the order to take."""
     pairs, count = factor.pairs, len(factor.axes)
     for axis, matrix in projections.items():
         if axis in factor.axes:
             position = factor.axes.index(axis)
-            pairs = sparse_along(matrix, pairs, position, count + position, (offsets or {}).get(axis, 0))
+            pairs = sparse_along(matrix, pairs, position, count + position)
     return Factor(factor.axes, tuple((0, k) for k in pairs.shape[:count]), pairs, factor.key)
 
 

@@ -338,7 +338,7 @@ def checked_strength(value: Any, what: str) -> float:
 
 
 def spline_degrees(space: Space) -> dict[str, int]:
-    """Of each coordinate that has B-splines, their lowest degree."""
+    """Return the lowest degree of the B-splines of each coordinate that has any."""
     degrees = {}
     for name in space.names:
         basis = space.basis(name)
