@@ -18,7 +18,7 @@ from xspline.execution.dask_api import DataNode, Graph, Task, TaskRef, add_data,
 from xspline.execution.device.gpu import check_device, to_device, to_host
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import axes_of_coordinates, cut, is_dask
-from xspline.kernels import Layout, evaluate_pairs
+from xspline.kernels import Layout
 from xspline.kernels import evaluate as evaluate_values
 from xspline.spaces import Space
 
@@ -39,6 +39,8 @@ def evaluate(
 ) -> Any:
     """Return the values, or derivatives, of a field over a target; with `pairs`, the quadratic forms φᵀZφ.
 
+    They are a NumPy or Dask array of float64, NaN outside the domain.
+
     Parameters
     ----------
     coefficients : [K.., b..] NumPy array, or a Dask array; with `pairs` Z, [K.., O.., b..].
@@ -47,15 +49,11 @@ def evaluate(
     space : the functions.
     orders : derivative order per coefficient axis.
     shape : of the target.
-    pairs : whether `coefficients` are pairs, as those of `xspline.kernels.evaluate_pairs`.
+    pairs : whether `coefficients` are pairs, as those of `xspline.kernels.evaluate`.
     extrapolate : whether there are values outside the domains: those of the polynomials at the ends.
     chunks : of the result, as Dask reads them; None for NumPy unless something given is a Dask array.
     device : None (the host) or "cuda".
     limits : up to which size coordinates travel whole.
-
-    Returns
-    -------
-    NumPy or Dask array of float64, NaN outside the domain.
     """
     check_device(device)
     axes_of = axes_of_coordinates(layout)
@@ -188,10 +186,18 @@ def _values(
     if 0 in shape:
         return np.empty(shape)
     floats = tuple(np.asarray(x, dtype=np.float64) for x in coordinates)
-    kernel = evaluate_pairs if request.pairs else evaluate_values
     moved = to_device(coefficients, request.device)
-    layout, space, orders, beyond = request.layout, request.space, request.orders, request.extrapolate
-    values = to_host(kernel(moved, floats, layout, space, orders, extrapolate=beyond))
+    values = to_host(
+        evaluate_values(
+            moved,
+            floats,
+            request.layout,
+            request.space,
+            request.orders,
+            pairs=request.pairs,
+            extrapolate=request.extrapolate,
+        )
+    )
     return values if values.shape == shape else np.broadcast_to(values, shape).copy()
 
 
