@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -46,6 +47,8 @@ from xspline.solve import as_penalty, penalises_roughness
 from xspline.solve.errors import warn
 from xspline.spaces import Basis, BSpline, Space, as_basis
 from xspline.spaces.basis import coordinate_in_errors
+
+Answer = TypeVar("Answer")
 
 TRIAL = 12  # functions of a space in which the names of an equation are looked up, of the highest degree
 
@@ -314,7 +317,9 @@ def recover(
 
     Along each coordinate a B-spline of two degrees more than the highest derivative of the equation, with as many knot
     cells as :func:`fit` without bases would take functions, or fewer where the normal equations of the constants would
-    be larger than 200 MB. For another space write ``fit(data, x=..., t=...).recover(equation)``.
+    be larger than 200 MB. Where errors are withheld because the knots of a coordinate do not resolve the field, as at a
+    shock, that coordinate has twice as many, up to one function a label.
+    For another space write ``fit(data, x=..., t=...).recover(equation)``.
 
     Parameters
     ----------
@@ -347,8 +352,10 @@ def recover(
     def read(trial: Field[Data]) -> Sequence[Equation]:
         return equations_of(trial, equation, known=known, vary=vary, dims=dims)
 
-    field, line = _fit_for(data, read, str(equation), dims, weights, holder)
-    constants = field.recover(equation, known=known, vary=vary, dims=dims, method=method)
+    def ask(field: Field[Data]) -> xr.Dataset:
+        return field.recover(equation, known=known, vary=vary, dims=dims, method=method)
+
+    constants, line = _asked_in_a_space(data, read, ask, str(equation), dims, weights, holder)
     return constants.assign_attrs(space=line)
 
 
@@ -398,8 +405,10 @@ def constrain(
     def read(trial: Field[Data]) -> Sequence[Equation]:
         return equations_of(trial, equation, known=known, vary=vary, dims=dims)
 
-    field, _ = _fit_for(data, read, str(equation), dims, weights, holder)
-    return field.constrain(equation, known=known, vary=vary, dims=dims)
+    def ask(field: Field[Data]) -> Field[Data]:
+        return field.constrain(equation, known=known, vary=vary, dims=dims)
+
+    return _asked_in_a_space(data, read, ask, str(equation), dims, weights, holder)[0]
 
 
 def discover(
@@ -417,7 +426,8 @@ def discover(
     """Find which terms the equation of data has, among candidates, in a space that suits both.
 
     The space is that of :func:`recover` for the equation that has all candidates. For another one write
-    ``fit(data, x=..., t=...).discover(response)``.
+    ``fit(data, x=..., t=...).discover(response)``. Candidates of a Dataset hold its other variables too: pass
+    ``data[["u", "v"]]`` for some of them. Where no `terms` are given, all coordinates of one letter are fitted.
 
     Parameters
     ----------
@@ -452,10 +462,18 @@ def discover(
         names = Names.of(trial, dims, checked_known(known))
         return [candidates_of(names, response, terms, order, power).equation]
 
-    letters = " ".join([str(response), *map(str, terms or ())])
-    field, line = _fit_for(data, read, letters, dims, weights, holder)
-    models = field.discover(response, terms=terms, order=order, power=power, known=known, dims=dims)
+    letters = " ".join([str(response), *map(str, terms or _derivatives_along_all(data))])
+
+    def ask(field: Field[Data]) -> xr.Dataset:
+        return field.discover(response, terms=terms, order=order, power=power, known=known, dims=dims)
+
+    models, line = _asked_in_a_space(data, read, ask, letters, dims, weights, holder)
     return models.assign_attrs(space=line)
+
+
+def _derivatives_along_all(data: Data) -> list[str]:
+    """Return derivatives as candidates have them: along each dimension of one letter, and along what x stands for."""
+    return [f"u_{name}" for name in dict.fromkeys((*map(str, data.dims), "x")) if len(name) == 1]
 
 
 def _check_is_data(data: Any, name: str, equation: Any) -> None:
@@ -466,20 +484,25 @@ def _check_is_data(data: Any, name: str, equation: Any) -> None:
     check_kind(data)
 
 
-def _fit_for(
+def _asked_in_a_space(
     data: Data,
     read: Callable[[Field[Data]], Sequence[Equation]],
+    ask: Callable[[Field[Data]], Answer],
     text: str,
     dims: Mapping[str, str] | None,
     weights: xr.DataArray | None,
     holder: Any,
-) -> tuple[Field[Data], str]:
-    """Return a field in a space that suits equations, and the line of code that asks for it.
+) -> tuple[Answer, str]:
+    """Return what is asked of a field in a space that suits equations, and the line of code of the field.
+
+    Where an answer is `limited_by` the knots of a coordinate, there are twice as many of it, as far as its labels and
+    memory allow. Warnings are those of the last field.
 
     Parameters
     ----------
     data, weights, holder : as for :func:`fit`.
     read : returns the equations with the meaning that their names have in a field.
+    ask : returns the answer of a field: constants, or what has them.
     text : the equations, in which letters of durations are looked up.
     dims : the coordinate of each letter.
     """
@@ -487,11 +510,25 @@ def _fit_for(
     extra = [*_requested(data, default, text, dims), *_durations(data, default, text, dims)]
     names = dict.fromkeys([*default, *extra])
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
+    equations = read(trial)
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
     cells = {n: given.get(n, data[n].size // 2) for n in names}
-    bases = bases_for(trial.space, cells, read(trial))
-    return fit(data, bases, weights=weights, holder=holder), f"fit({defaults.code(bases)})"
+    bases = bases_for(trial.space, cells, equations)
+    while True:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            answer = ask(fit(data, bases, weights=weights, holder=holder))
+            constants: Any = getattr(answer, "constants", answer)
+        finer = bases
+        if name := constants.attrs.get("limited_by", ""):
+            cells = {**cells, name: min(2 * cells[name], data[name].size - bases[name].degree)}
+            finer = bases_for(trial.space, cells, equations)
+        if not name or (finer[name].size or 0) <= (bases[name].size or 0):
+            for own in caught:
+                warnings.warn_explicit(own.message, own.category, own.filename, own.lineno)
+            return answer, f"fit({defaults.code(bases)})"
+        bases = finer
 
 
 def _requested(
