@@ -29,9 +29,9 @@ from xspline.labels.read.observations import (
     check_data,
     check_kind,
     check_lengths,
-    checked_weights,
     fitted_variables,
     holders_of,
+    observations_of,
 )
 from xspline.labels.read.parts import part_of
 from xspline.labels.read.sizes import SECONDS
@@ -612,7 +612,7 @@ def _read(
         agreed = given.described_by(axes)
     else:
         agreed = space_over(given, coordinates, axes, extents)
-    observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
+    observed = observations_of(variables, coordinates, agreed, pooled, weights, holders)
     # Where bases are defaults, what they do not span is batch.
     if space is None and not bases.keys() - set(pooled):
         own = given if isinstance(given, Mapping) else {}

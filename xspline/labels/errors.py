@@ -60,8 +60,10 @@ def check_tally(tally: Tally, data: xr.DataArray, what: str) -> None:
         )
 
 
-def check_range(sums: Sums, what: str) -> None:
+def check_range(sums: Sums, data: xr.DataArray, what: str) -> None:
     """Raise ValueError where the squares of all values leave the range of float64; warn where those of some fits do.
+
+    The largest value is named with its labels, as it may be a damaged one.
 
     Coefficients would be right, and all that rests on residuals (standard errors, the choice of a penalty) wrong.
     """
@@ -72,11 +74,21 @@ def check_range(sums: Sums, what: str) -> None:
     if not wrong.any():
         return
     size = "small" if (mean[wrong] < 1).any() else "large"
+    at = "" if size == "small" else f"; the largest is {_largest(data)}"
     cause = f"the values of {what} are so {size} that their weighted squares leave the range of float64"
-    advice = "scale the data (or the weights) by a power of ten, and the field back"
+    advice = "mend it where it is wrong, or " if at else ""
+    advice += "scale the data (or the weights) by a power of ten, and the field back"
     if np.all(wrong | ~observed):
-        raise ValueError(f"{cause}; {advice}")
-    warn(f"{cause} in {int(wrong.sum())} of {wrong.size} fits, whose standard errors are wrong; {advice}")
+        raise ValueError(f"{cause}{at}; {advice}")
+    warn(f"{cause} in {int(wrong.sum())} of {wrong.size} fits, whose standard errors are wrong{at}; {advice}")
+
+
+def _largest(data: xr.DataArray) -> str:
+    """Return the value of largest size and its labels; of arrays out of memory by another pass over the data."""
+    values = data if data.variable._in_memory else data.chunk("auto")
+    size = abs(values.astype(np.float64)).fillna(0.0)
+    index = {dim: int(i.compute()) for dim, i in size.argmax([*size.dims]).items()}
+    return f"{float(data.isel(index)):.3g} at {place(data, tuple(index.values()))}"
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from xspline.labels.field_base import SAMPLE, Draws, Equations, FieldBase
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
 from xspline.labels.read.coordinates import coordinate_of
-from xspline.labels.read.observations import Observations, checked_weights
+from xspline.labels.read.observations import Observations, observations_of
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
 from xspline.labels.report.findings import FitCheck
@@ -65,6 +65,11 @@ class Field(FieldBase[Data]):
         """Return this field with a fine field beside the terms of each variable, as :func:`xspline.fit` makes it."""
         return replace(self, fits={name: replace(fit, fine=fine[name]) for name, fit in self.fits.items()})
 
+    def _as_robust(self, passes: int, settled: bool) -> Self:
+        """Return this field with how many passes over the data made it robust, and whether the weights settled."""
+        robust = {"passes": passes, "settled": settled}
+        return replace(self, fits={name: replace(fit, robust=robust) for name, fit in self.fits.items()})
+
     def _looked_at(self, observed: Mapping[str, Observations], *, warns: bool = True) -> Self:
         """Return this field with what a sample of its residuals says; warn of what is wrong."""
         fits = {
@@ -91,6 +96,7 @@ class Field(FieldBase[Data]):
                 selected=meta["selected"],
                 fine=_stored_fine(dataset, meta, name, k, statistics.space),
                 residuals=meta.get("residuals", {}).get(name, {}),
+                robust=meta.get("robust", {}).get(name, {}),
             )
         penalty = requested if isinstance(requested, str) else penalty_from_dict(requested)
         kind = Draws if meta.get("members") else cls
@@ -111,7 +117,10 @@ class Field(FieldBase[Data]):
         penalties = {name: fit.penalty for name, fit in self.fits.items() if fit.penalty is not None}
         device = execution.present(self._request.device)
         solved = solve_variables(self.statistics, penalties, self._request.solver, device)
-        return {name: replace(fit, solution=solved[name].solution) for name, fit in self.fits.items()}
+        return {
+            name: replace(fit, solution=solved[name].solution, weak=solved[name].weak)
+            for name, fit in self.fits.items()
+        }
 
     def compute(self) -> Self:
         """Return the same field with its statistics and coefficients in memory."""
@@ -231,6 +240,12 @@ class Field(FieldBase[Data]):
         Draws
             Each draw has coefficients of mean c and the covariance of their errors, as :meth:`stderr` has it,
             independent between variables. Where the solver iterates, each takes a solve.
+
+        Notes
+        -----
+        Errors of observations are taken as independent. Where those of neighbours are alike, the mean over a region or
+        a period of such draws is far too sure (36 times for the trend of Niño 3.4); there the means of the fits without
+        each year tell, by the lines in `docs/guide/errors.md`.
         """
         uncertainty.check_smoothing_uncertainty(smoothing_uncertainty)
         self._check_single(
@@ -464,7 +479,7 @@ class Field(FieldBase[Data]):
             coordinates = {n: coordinate_of(values, n, default_labels=True) for n in self.space.names}
             spanned = {*variable.batch_dims, *(dim for c in coordinates.values() for dim in c.dims)}
             pooled = tuple(dim for dim in values.dims if dim not in spanned)
-            observed[name] = Observations(values, coordinates, pooled, checked_weights(weights, values))
+            (observed[name],) = observations_of([values], coordinates, self.space, pooled, weights)
         return observed
 
     def _table(self, by_variable: Mapping[str, xr.Dataset]) -> xr.Dataset:

@@ -18,6 +18,7 @@ from xspline.labels.report.text import FieldText
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
 from xspline.labels.uncertainty import Covariance, Requested
+from xspline.solve.select import SOLVERS
 from xspline.spaces import Basis
 
 SAMPLE = "sample"  # the dimension of draws
@@ -90,6 +91,13 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
                 f"{what} goes with the coefficients of a single field, and beside these there is a fine one, as of "
                 f"fit() without bases; {instead}"
             )
+
+    @property
+    def _solver_used(self) -> str | None:
+        """The one solver of all variables, whose draws follow from their seed; None where there is none."""
+        solved = [fit.solution for fit in self.fits.values() if fit.solution is not None]
+        names = {solution.factorisation.choice.name for solution in solved}
+        return names.pop() if len(names) == 1 and names <= SOLVERS.keys() else None
 
     def compute(self) -> Self:
         """Return the same with its coefficients in memory."""
@@ -468,7 +476,8 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             "penalties": {name: fit.known_penalty.to_dict() for name, fit in self.fits.items()},
             "choices": {name: dict(fit.choice) for name, fit in self.fits.items() if fit.choice},
             "residuals": {name: dict(fit.residuals) for name, fit in self.fits.items() if fit.residuals},
-            "solver": self._request.solver,
+            "robust": {name: dict(fit.robust) for name, fit in self.fits.items() if fit.robust},
+            "solver": self._request.solver or self._solver_used,
             "selected": next(iter(self.fits.values())).selected,
             "members": self._members,
         }

@@ -32,8 +32,9 @@ def as_basis(value: Any) -> Basis:
     """A basis as it is; an integer as a cubic B-spline of that size."""
     if isinstance(value, Basis):
         return value
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return BSpline(int(value))
+    value = plain_number(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return BSpline(value)
     kind = f", one of the class: write {value.__name__}(...)" if value in Basis.kinds.values() else ""
     raise TypeError(f"expected a basis or an integer (the size of a cubic B-spline), got {value!r}{kind}")
 

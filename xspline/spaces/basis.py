@@ -379,7 +379,9 @@ def plain(value: Any) -> Any:
 
 
 def plain_number(value: Any) -> Any:
-    """NumPy numbers as Python numbers; anything else as it is."""
+    """NumPy numbers, and arrays of one without dimensions, as Python numbers; anything else as it is."""
+    if getattr(value, "ndim", None) == 0 and not isinstance(value, np.generic):
+        value = np.asarray(value)[()]
     return value.item() if isinstance(value, np.generic) and value.dtype.kind in "iuf" else value
 
 

@@ -145,6 +145,19 @@ def extent_of(x: np.ndarray, axis: Axis, name: str) -> tuple[float, float]:
     return lo, lo + span
 
 
+def seam_once(coordinates: Mapping[str, xr.DataArray], space: Space) -> xr.DataArray | None:
+    """Return weights with which the meridian that a grid has at both ends, as at 0 and 360, counts once; else None."""
+    for name, c in coordinates.items():
+        period = space.axis(name).wrap
+        alone = c.ndim == 1 and c.chunks is None and sum(c.dims == o.dims for o in coordinates.values()) == 1
+        if not (period and alone and c.size > 2):
+            continue
+        x = space.axis(name).to_float(c.values)
+        if abs(x[-1] - x[0]) == period == np.ptp(x):
+            return xr.DataArray(np.where(np.arange(x.size) < x.size - 1, 1.0, 0.0), dims=c.dims)
+    return None
+
+
 # ---- dimensions
 
 

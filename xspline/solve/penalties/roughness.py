@@ -13,6 +13,7 @@ import numpy as np
 
 from xspline import notebook
 from xspline.spaces import BSpline, Space, Union
+from xspline.spaces.basis import plain_number
 from xspline.sums import Factor, Gram
 from xspline.sums.integrals import factor_of, integral, roughness, spline_mass
 
@@ -271,6 +272,7 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
         return value
     if isinstance(value, str):
         return checked_criterion(value, "penalty")
+    value = plain_number(value)
     if isinstance(value, Real) and not isinstance(value, bool):
         return Ridge(float(value))
     raise TypeError(
@@ -332,6 +334,7 @@ def still_to_be_chosen(penalty: Penalty) -> ValueError:
 
 
 def checked_strength(value: Any, what: str) -> float:
+    value = plain_number(value)
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{what}: the strength is a number, got {value!r}")
     if not math.isfinite(value) or value < 0:

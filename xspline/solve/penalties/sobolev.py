@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,11 @@ class Sobolev(Penalty):
         criterion: str = AUTOMATIC[0],
     ) -> None:
         given: dict[int, float | None] = {}
+        if not isinstance(orders, Iterable) or getattr(orders, "ndim", 1) == 0:
+            raise TypeError(
+                "Sobolev: orders are a list of them, (1, 2), or a mapping to strengths, {1: 1e-2, 2: 1e-4}, not "
+                f"{orders!r}"
+            )
         for order in orders:
             if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
                 raise ValueError(f"Sobolev: orders are integers of at least 1, not {order!r}")
