@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
+from xspline.arguments import checked
 from xspline.labels.checks.robust import reweighted, without_contradicted
 from xspline.labels.errors import (
     check_arguments,
@@ -49,6 +50,7 @@ from xspline.spaces.basis import coordinate_in_errors
 TRIAL = 12  # functions of a space in which the names of an equation are looked up, of the highest degree
 
 
+@checked
 def fit(
     data: Data,
     space: Space | Mapping[str, Any] | None = None,
@@ -226,6 +228,7 @@ def _check_fine(compute: bool, holder: Any) -> None:
         )
 
 
+@checked
 def statistics(
     data: Data,
     space: Space | Mapping[str, Any] | None = None,
@@ -261,6 +264,7 @@ def statistics(
     return _statistics(data, agreed, observed, holder, device, compute, checkpoint, missing_chunks)
 
 
+@checked
 def space(
     data: xr.DataArray | xr.Dataset,
     space: Space | Mapping[str, Any] | None = None,
@@ -286,6 +290,7 @@ def space(
     return _read(data, space, bases, seconds=seconds, default_labels=False)[0]
 
 
+@checked
 def recover(
     data: Data,
     equation: str | Sequence[str],
@@ -339,6 +344,7 @@ def recover(
     return constants.assign_attrs(space=line)
 
 
+@checked
 def constrain(
     data: Data,
     equation: str | Sequence[str],
@@ -389,6 +395,7 @@ def constrain(
     return field.constrain(equation, known=known, vary=vary, dims=dims)
 
 
+@checked
 def discover(
     data: Data,
     response: str,
@@ -511,6 +518,7 @@ def _durations(
     return [n for n, a in letters.items() if a and re.search(rf"_\w*{a}|\b{a}\b", equation)]
 
 
+@checked
 def plan(
     data: xr.DataArray | xr.Dataset,
     space: Space | Mapping[str, Any] | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
+from tests.never_wrong import odd_calls
 
 X = np.linspace(0, 1, 40)
 DATA = xr.DataArray(np.sin(X), {"x": X, "part": ("x", np.arange(40) // 10)}, "x", "u")
@@ -87,3 +89,15 @@ def test_a_collapsed_total_and_one_of_its_parts_are_not_merged(field: xs.Field) 
             a + b
     both = s.without("0").collapse() + s.only("0")
     assert both.count == 40
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("calls", [300, pytest.param(2000, marks=pytest.mark.slow)])
+def test_random_calls_end_in_an_answer_or_a_sentence(
+    calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python -m tests.never_wrong.odd_calls` prints them."""
+    monkeypatch.chdir(tmp_path)
+    made = (odd_calls.call(0, number) for number in range(calls))
+    results = {what: odd_calls.outcome(function) for what, function in made}
+    assert {what: r for what, r in results.items() if r not in ("answered", "refused")} == {}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from xspline.arguments import brief
 from xspline.execution import WorkerMemoryError
 from xspline.solve.errors import warn
 from xspline.sums import Sums, Tally
@@ -23,7 +24,9 @@ def unknown_name(name: str, kind: str, known: Iterable[Any], advice: str = "") -
     choices = list(dict.fromkeys(str(k) for k in known))
     close = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else "."
-    return ValueError(f"no {kind} {name!r}{hint} Known: {', '.join(map(repr, choices)) or 'none'}{advice}")
+    return ValueError(
+        f"no {kind} {brief(name)}{hint} Known: {', '.join(map(repr, choices)) or 'none'}{advice}"
+    )
 
 
 def place(data: xr.DataArray, index: tuple[int, ...]) -> str:

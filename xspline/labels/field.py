@@ -11,13 +11,15 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
+from xspline.arguments import checked
 from xspline.labels import uncertainty
 from xspline.labels.checks.look import look
+from xspline.labels.errors import unknown_name
 from xspline.labels.field_base import SAMPLE, Draws, Equations, FieldBase
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
 from xspline.labels.read.coordinates import coordinate_of
-from xspline.labels.read.observations import Observations, observations_of
+from xspline.labels.read.observations import Observations, check_data, check_kind, observations_of
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
 from xspline.labels.report.findings import FitCheck
@@ -143,6 +145,7 @@ class Field(FieldBase[Data]):
         """Return the field of one variable of a Dataset."""
         return super().__getitem__(name)  # type: ignore[return-value]
 
+    @checked
     def stderr(
         self,
         at: Any = None,
@@ -223,6 +226,7 @@ class Field(FieldBase[Data]):
     def _roots(self, name: str, requested: Requested) -> tuple[list[np.ndarray], dict[str, Any]]:
         return uncertainty.roots(self._solved[name], requested, self._request.device)
 
+    @checked
     def sample(self, n: int, seed: int | None = None, *, smoothing_uncertainty: bool = True) -> Draws[Data]:
         """Return draws of the field, given the data, along a dimension ``sample``.
 
@@ -271,6 +275,7 @@ class Field(FieldBase[Data]):
             fits[name] = replace(fit, selected={}).along(SAMPLE, drawn).select(fit.selected)
         return Draws(next(iter(fits.values())).statistics, fits, self._request)
 
+    @checked
     def plot(
         self,
         at: Any = None,
@@ -328,6 +333,7 @@ class Field(FieldBase[Data]):
         errors = functools.partial(self.stderr, method=method)
         return pictures.plot(self, errors, at, band, where, options)
 
+    @checked
     def constrain(
         self,
         equation: str | Sequence[str],
@@ -360,6 +366,7 @@ class Field(FieldBase[Data]):
         constrained: Field[Data] = constrain(self, equation, known=known, vary=vary, dims=dims)
         return constrained
 
+    @checked
     def discover(
         self,
         response: str,
@@ -428,6 +435,7 @@ class Field(FieldBase[Data]):
         """The summary, computed once: exact degrees of freedom cost a pass over the factors."""
         return self._table({name: fit.summary() for name, fit in self._solved.items()})
 
+    @checked
     def check(self, data: Data | None = None, *, weights: xr.DataArray | None = None) -> FitCheck:
         """Look at everything that may be wrong with the fit, and say what to do about it.
 
@@ -473,9 +481,13 @@ class Field(FieldBase[Data]):
 
     def _observed(self, data: Data, weights: xr.DataArray | None) -> dict[str, Observations]:
         """Return the observations of each fitted variable in some data."""
+        check_kind(data)
         observed = {}
         for name, variable in self.variables.items():
+            if isinstance(data, xr.Dataset) and name not in data:
+                raise unknown_name(name, "variable of the data", data.data_vars)
             values = data if isinstance(data, xr.DataArray) else data[name]
+            check_data(values)
             coordinates = {n: coordinate_of(values, n, default_labels=True) for n in self.space.names}
             spanned = {*variable.batch_dims, *(dim for c in coordinates.values() for dim in c.dims)}
             pooled = tuple(dim for dim in values.dims if dim not in spanned)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Sel
 import numpy as np
 import xarray as xr
 
+from xspline.arguments import checked
 from xspline.labels import derivatives, evaluation
 from xspline.labels.errors import unknown_name
 from xspline.labels.fit import Fit, Request
@@ -105,7 +106,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
 
     def __getitem__(self, name: str) -> FieldBase[xr.DataArray]:
         """Return the field of one variable of a Dataset."""
-        if name not in self.variables:
+        if not (isinstance(name, str) and name in self.variables):
             raise unknown_name(name, "fitted variable", self.variables)
         statistics = self.statistics[name]
         fits = {name: replace(self.fits[name], statistics=statistics)}
@@ -127,6 +128,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         **coords: Any,
     ) -> Data: ...
 
+    @checked
     def predict(
         self,
         at: Any = None,
@@ -216,6 +218,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         **orders_kwargs: Any,
     ) -> Data: ...
 
+    @checked
     def derivative(
         self,
         at: Any = None,
@@ -270,6 +273,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         errors: Any = self._errors(target, requested, device, error)
         return merged([values, errors.drop_vars(once)])
 
+    @checked
     def gradient(
         self,
         at: Any = None,
@@ -364,6 +368,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         stderr: Literal[False] = False,
     ) -> Data: ...
 
+    @checked
     def laplacian(
         self,
         at: Any = None,
@@ -425,6 +430,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             return self
         return replace(self, fits={name: fit.select(terms) for name, fit in self.fits.items()})
 
+    @checked
     def recover(
         self,
         equation: str | Sequence[str],

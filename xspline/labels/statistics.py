@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import xarray as xr
 
 from xspline import execution, notebook
+from xspline.arguments import checked
 from xspline.labels.errors import read_errors_name_labels, unknown_name
 from xspline.labels.read.coordinates import warn_left_out
 from xspline.labels.read.observations import Variable
@@ -40,6 +41,8 @@ class Statistics(files.Stored, Generic[Data]):
     parts : the contributions, in the order they were added, with ``holder``, ``digest``, ``count`` and ``provenance``.
     variables : labels of each variable.
     """
+
+    __array_ufunc__: ClassVar[None] = None  # sums with arrays are refused, not made element by element
 
     space: Space
     parts: tuple[Part, ...]
@@ -180,10 +183,11 @@ class Statistics(files.Stored, Generic[Data]):
                 "the parts and select there"
             )
         for name in named:
-            if name not in self.holders:
+            if not (isinstance(name, str) and name in self.holders):
                 raise unknown_name(name, "holder", self.holders)
         return replace(self, parts=tuple(part for part in self.parts if keep(part)))
 
+    @checked
     def collapse(self, holder: str | None = None) -> Statistics[Data]:
         """Return the total as one part: smaller, but no holder can be removed any more."""
         sums = {name: self.total(name) for name in self.variables}
@@ -230,12 +234,13 @@ class Statistics(files.Stored, Generic[Data]):
 
     def __getitem__(self, name: str) -> Statistics[xr.DataArray]:
         """Return the statistics of one variable of a Dataset."""
-        if name not in self.variables:
+        if not (isinstance(name, str) and name in self.variables):
             raise unknown_name(name, "fitted variable", self.variables)
         parts = tuple(Part.of({name: p.sums[name]}, p.holder, p.provenance) for p in self.parts)
         variables = {name: self.variables[name]}
         return replace(self, parts=parts, variables=variables, _is_dataset=False)  # type: ignore[return-value]
 
+    @checked
     def solve(
         self, penalty: Any = None, *, solver: str | None = None, device: str | None = None
     ) -> Field[Data]:
@@ -266,6 +271,7 @@ class Statistics(files.Stored, Generic[Data]):
 
         return Field.from_statistics(self, penalty, solver, device)
 
+    @checked
     def recover(
         self,
         equation: str | Sequence[str],
@@ -293,6 +299,7 @@ class Statistics(files.Stored, Generic[Data]):
         """
         return self.solve().recover(equation, known=known, vary=vary, dims=dims, method=method)
 
+    @checked
     def discover(
         self,
         response: str,
@@ -308,6 +315,7 @@ class Statistics(files.Stored, Generic[Data]):
             response, terms=terms, order=order, power=power, known=known, dims=dims
         )
 
+    @checked
     def constrain(
         self,
         equation: str | Sequence[str],

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from xspline.arguments import brief
 from xspline.spaces.axis import Axis
 from xspline.spaces.basis import (
     Basis,
@@ -35,8 +36,11 @@ def as_basis(value: Any) -> Basis:
     value = plain_number(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return BSpline(value)
-    kind = f", one of the class: write {value.__name__}(...)" if value in Basis.kinds.values() else ""
-    raise TypeError(f"expected a basis or an integer (the size of a cubic B-spline), got {value!r}{kind}")
+    is_class = isinstance(value, type) and issubclass(value, Basis)
+    kind = f", one of the class: write {value.__name__}(...)" if is_class else ""
+    raise TypeError(
+        f"expected a basis or an integer (the size of a cubic B-spline), got {brief(value)}{kind}"
+    )
 
 
 def _longer(basis: Basis, axis: Axis, low: float, high: float) -> Basis:

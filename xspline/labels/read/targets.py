@@ -82,8 +82,6 @@ def resolve(
         A name is not fitted, a coordinate is neither given nor remembered, a label is a slice, or an object that has
         the coordinates under other names does not say which of them is meant.
     """
-    if not isinstance(extrapolate, bool | np.bool_):
-        raise TypeError(f"extrapolate={extrapolate!r} has to be True or False")
     _check_chunks(chunks)
     at = _named(at, space)
     is_object = isinstance(at, xr.DataArray | xr.Dataset)
@@ -138,7 +136,8 @@ def _check_chunks(chunks: Any) -> None:
 
     def is_size(size: Any) -> bool:
         is_whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
-        return size is None or size == "auto" or (is_whole and (size == -1 or size > 0))
+        named = size is None or (isinstance(size, str) and size == "auto")
+        return named or (is_whole and (size == -1 or size > 0))
 
     sizes = list(chunks.values()) if isinstance(chunks, Mapping) else [chunks]
     for own in sizes:

@@ -13,13 +13,14 @@ written.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from xspline.arguments import brief
 from xspline.execution import replacing
 
 #: Version of the layout; a reader refuses a later one. Those before 3 had no digest over all, and coordinates as xarray
@@ -128,8 +130,9 @@ def _is_no_stray(record: logging.LogRecord) -> bool:
 
 def _check_path(path: Any) -> None:
     """Raise TypeError or ValueError where this is neither a path nor a store."""
-    if path is None or isinstance(path, bool | int | float):
-        raise TypeError(f"a path or a Zarr store is needed to open or to write, not {path!r}")
+    is_store = any(kind.__module__.startswith("zarr.") for kind in type(path).__mro__)
+    if not (isinstance(path, str | os.PathLike | MutableMapping | io.IOBase) or is_store):
+        raise TypeError(f"a path or a Zarr store is needed to open or to write, not {brief(path)}")
     if isinstance(path, str) and not path:
         raise ValueError("the path is empty; pass the name of a Zarr store or of a NetCDF file")
 
@@ -149,6 +152,8 @@ def _identity(path: Any) -> tuple[int, ...] | None:
 
 def read_meta(dataset: xr.Dataset, content: str) -> dict[str, Any]:
     """Return the JSON of a file of statistics or of a field; ValueError where the content or the version is another."""
+    if not isinstance(dataset, xr.Dataset):
+        raise TypeError(f"from_dataset takes the Dataset that to_dataset gave, not {brief(dataset)}")
     if ATTRIBUTE not in dataset.attrs:
         raise ValueError(f"this is not a file of xspline {content}: it has no attribute {ATTRIBUTE!r}")
     meta = _parsed(dataset.attrs[ATTRIBUTE])

@@ -24,6 +24,7 @@ class Penalty(ABC):
     """A quadratic form cᵀΛc that a fit adds to the sum of squares; penalties add with ``+``."""
 
     kinds: ClassVar[dict[str, Callable[[Mapping[str, Any]], Penalty]]] = {}  # of other modules
+    __array_ufunc__: ClassVar[None] = None  # sums with arrays are refused, not made element by element
 
     @abstractmethod
     def gram(self, space: Space) -> Gram:
@@ -315,7 +316,7 @@ def rounded(penalty: Penalty) -> Penalty:
 
 
 def checked_criterion(value: str, what: str) -> str:
-    if value not in AUTOMATIC:
+    if not (isinstance(value, str) and value in AUTOMATIC):
         raise ValueError(f"{what}={value!r} is no criterion; use one of {', '.join(map(repr, AUTOMATIC))}")
     return value
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from xspline.arguments import brief
 from xspline.solve.penalties.roughness import (
     AUTOMATIC,
     Penalty,
@@ -75,6 +76,8 @@ class Sobolev(Penalty):
         if not given:
             raise ValueError("Sobolev: there are no orders; pass penalty=0 for none")
         object.__setattr__(self, "_orders", tuple(sorted(given.items())))
+        if not isinstance(metric, Mapping | None):
+            raise TypeError(f"Sobolev: the metric is a mapping from names to numbers, not {brief(metric)}")
         frozen = None
         if metric is not None and None in given.values():
             raise ValueError(
