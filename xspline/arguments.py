@@ -18,7 +18,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("an integer", lambda x: isinstance(x, Integral) and not isinstance(x, bool)),
     "float": ("a number", lambda x: isinstance(x, Real) and not isinstance(x, bool)),
     "str": ("a text", lambda x: isinstance(x, str)),
-    "Mapping": ("a mapping", lambda x: isinstance(x, Mapping)),
+    "Mapping": ("a mapping", lambda x: isinstance(x, Mapping) and not hasattr(x, "dims")),
     "Sequence": ("a list", lambda x: isinstance(x, Sequence)),
     "Iterable": ("a list", lambda x: isinstance(x, Iterable) and getattr(x, "ndim", 1) == 1),
 }
@@ -51,4 +51,14 @@ def checked(function: Function) -> Function:
 def brief(value: Any) -> str:
     """Return a value on one line for a message: its text, or its type where that is long."""
     text = repr(value)
-    return text if len(text) <= 60 and "\n" not in text else f"<{type(value).__name__}>"
+    return text if len(text) <= 60 and "\n" not in text else type(value).__name__
+
+
+class NotAnArray:
+    """Objects that NumPy does not add up with arrays, element by element."""
+
+    def __array_ufunc__(self, *_: Any, **__: Any) -> Any:
+        kind = type(self).__name__
+        raise TypeError(
+            f"{kind} goes with objects of its own kind, and not with numbers, arrays or xarray objects"
+        )

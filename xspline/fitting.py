@@ -24,7 +24,7 @@ from xspline.labels.fine.residuals import BYTES_PER_VALUE, MOST_VALUES, fine_cos
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
-from xspline.labels.read.coordinates import coordinate_of, space_over
+from xspline.labels.read.coordinates import coordinate_of, space_over, warn_of_degrees
 from xspline.labels.read.observations import (
     Observations,
     check_data,
@@ -615,6 +615,7 @@ def _read(
                 raise unknown_name(str(dim), "dimension", data.dims)
         dims = {d for c in coordinates.values() for d in c.dims} | set(pooled)
         variables = fitted_variables(data, dims).values()
+    warn_of_degrees(coordinates, axes)
     holders = holders_of(holder, data)
     if isinstance(given, Space):
         agreed = given.described_by(axes)

@@ -140,7 +140,7 @@ def odd_values() -> dict[str, Callable[[], Any]]:
         xs.Polynomial(2),
         xs.Ridge(1.0),
         xs.Roughness(),
-        Path("/nonsense/x"),
+        Path("nonsense/x"),
     ]
     arrays = [
         np.array([]),
@@ -306,7 +306,7 @@ def functions() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         ),
         "Fourier": (xs.Fourier, {"harmonics": 2, "period": 1.0, "domain": None}),
         "Polynomial": (xs.Polynomial, {"degree": 2, "domain": (0, 1)}),
-        "basis +": (lambda a, b: a + b, {"a": xs.Polynomial(1), "b": xs.Fourier(1, period=1)}),
+        "basis +": (lambda o: xs.Polynomial(1) + o, {"": xs.Fourier(1, period=1)}),
         "Axis": (xs.Axis, {"kind": "number", "units": "m"}),
         "Space": (xs.Space, {"bases": {"x": 8}, "axes": None, "extents": {"x": (0, 1)}}),
         "Space.from_json": (xs.Space.from_json, {"": f.space.to_json()}),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import xarray as xr
 
 from xspline import execution, notebook
-from xspline.arguments import checked
+from xspline.arguments import NotAnArray, checked
 from xspline.labels.errors import read_errors_name_labels, unknown_name
 from xspline.labels.read.coordinates import warn_left_out
 from xspline.labels.read.observations import Variable
@@ -29,7 +29,7 @@ Data = TypeVar("Data", bound=xr.DataArray | xr.Dataset)
 
 
 @dataclass(frozen=True, eq=False)
-class Statistics(files.Stored, Generic[Data]):
+class Statistics(NotAnArray, files.Stored, Generic[Data]):
     """The sufficient statistics of a fit in one Space (paper, equation 5 and section 2.4), as a list of parts.
 
     ``a + b`` concatenates parts and ``a - b`` takes them away again, so that ``(a + b) - b`` is ``a`` bit for bit;
@@ -41,8 +41,6 @@ class Statistics(files.Stored, Generic[Data]):
     parts : the contributions, in the order they were added, with ``holder``, ``digest``, ``count`` and ``provenance``.
     variables : labels of each variable.
     """
-
-    __array_ufunc__: ClassVar[None] = None  # sums with arrays are refused, not made element by element
 
     space: Space
     parts: tuple[Part, ...]

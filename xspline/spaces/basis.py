@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from xspline.arguments import brief
+from xspline.arguments import NotAnArray, brief
 from xspline.spaces.axis import Axis
 from xspline.spaces.bspline import SplineTerm, union_features
 from xspline.spaces.features import Features, Floats, Global, TermFunctions, weyl
@@ -35,11 +35,10 @@ def coordinate_in_errors(name: str) -> Iterator[None]:
         raise kind(f"{name}: {error}") from None
 
 
-class Basis:
+class Basis(NotAnArray):
     """Functions of one coordinate. ``a + b`` is their union."""
 
     kinds: ClassVar[dict[str, type[Basis]]] = {}
-    __array_ufunc__: ClassVar[None] = None  # sums with arrays are refused, not made element by element
     #: Place of the kind among the terms of a union.
     rank: ClassVar[int] = 0
     #: Whether the constant is a function of its own, which a union can leave out.
@@ -391,8 +390,9 @@ def checked_domain(domain: Any) -> Domain | None:
     """A domain as a tuple of two plain labels, lo < hi if they are numbers; None stays None."""
     if domain is None:
         return None
-    ends = list(domain) if isinstance(domain, Iterable) and getattr(domain, "ndim", 1) == 1 else []
-    if isinstance(domain, str) or len(ends) != 2:
+    is_pair = hasattr(domain, "__len__") and getattr(domain, "shape", (2,)) == (2,)
+    ends = list(domain) if is_pair and not isinstance(domain, str) else []
+    if len(ends) != 2:
         raise ValueError(f"domain {brief(domain)} is not a pair; pass domain=(lo, hi)")
     lo, hi = map(plain_number, ends)
     numbers = isinstance(lo, int | float) and isinstance(hi, int | float)

@@ -198,9 +198,10 @@ class Space:
         for name, labels in ranges.items():
             axis, basis = self._coordinate(name)
             with coordinate_in_errors(name):
-                if isinstance(labels, Mapping):
-                    raise TypeError(f"extend takes labels, not {brief(labels)}")
-                x = axis.to_float(np.atleast_1d(np.asarray(labels)))
+                try:
+                    x = axis.to_float(np.atleast_1d(np.asarray(labels)))
+                except (TypeError, ValueError) as error:
+                    raise ValueError(f"{brief(labels)} are no labels of it ({error}); pass a list") from error
                 if not (x.size and np.isfinite(x).all()):
                     raise ValueError(f"extend takes labels, none of them missing or infinite, not {labels!r}")
                 bases[name] = basis.extended(axis, float(x.min()), float(x.max()))

@@ -177,7 +177,7 @@ def _repeated_labels(space: Space, observed: Observations) -> int:
         (dim,) = span
         x = _on_circle(space, name, np.asarray(floats(coordinate, name, space, span, observed.data.sizes)))
         order = np.argsort(x, kind="stable")
-        again = np.flatnonzero(np.diff(x[order]) == 0)
+        again = np.flatnonzero(np.diff(x[order]) <= assumptions.one_place(x))
         if again.size:
             two = {dim: order[again[0] : again[0] + 2]}
             pair = observed.data.isel(two).astype(np.float64)

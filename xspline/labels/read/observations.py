@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from xspline.execution import HolderCodes, Source, type_of_blocks
-from xspline.labels.errors import label_text, place
+from xspline.labels.errors import label_text, place, unknown_name
 from xspline.labels.read.cf import auxiliary
 from xspline.labels.read.coordinates import Arrangement, arrange, floats, seam_once
 from xspline.solve.errors import warn
@@ -365,6 +365,8 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
     if weights is None:
         return None
     if isinstance(weights, xr.Dataset):
+        if data.name not in weights:
+            raise unknown_name(str(data.name), "variable of the weights", weights.data_vars)
         weights = weights[data.name]
     if not isinstance(weights, xr.DataArray):
         raise TypeError(
@@ -385,7 +387,20 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
             f"weights and {data.name or 'the data'} have different labels ({_first_difference(data, weights)}); "
             f"select or reindex the weights: weights.reindex_like(data, method='nearest', tolerance=...)"
         ) from error
+    if weights.variable._in_memory:
+        _check_spread(weights)
     return weights.transpose(*(d for d in data.dims if d in weights.dims))
+
+
+def _check_spread(weights: xr.DataArray) -> None:
+    """Raise ValueError where rounding leaves nothing of the smallest weights beside the largest."""
+    used = weights.values[(weights.values > 0) & np.isfinite(weights.values)].astype(np.float64)
+    if used.size and used.min() < np.finfo(np.float64).eps * used.max():
+        raise ValueError(
+            f"the weights go from {used.min():.3g} to {used.max():.3g}, which float64 does not add up: the smallest "
+            "count for nothing beside the largest. Set such weights to 0, which leaves observations out, and mend those "
+            "that are too large"
+        )
 
 
 def _first_difference(data: xr.DataArray, weights: xr.DataArray) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from xspline.arguments import brief
 from xspline.labels.errors import unknown_name
 from xspline.labels.read.cf import is_date, role_of
 from xspline.labels.read.coordinates import floats
@@ -157,9 +158,8 @@ def checked_mask(mask: Any) -> int | xr.DataArray | xr.Dataset | None:
     marks = mask.data_vars.values() if isinstance(mask, xr.Dataset) else (mask,)
     if mask is None or is_count or all(isinstance(m, xr.DataArray) and m.dtype == bool for m in marks):
         return int(mask) if is_count else mask
-    shown = type(mask).__name__ if np.ndim(mask) else repr(mask)
     raise ValueError(
-        f"mask={shown} is none of these: 'data', a number of knot cells (0, 1, ...), or a DataArray of bool "
+        f"mask={brief(mask)} is none of these: 'data', a number of knot cells (0, 1, ...), or a DataArray of bool "
         "that is True where values are kept, for example sea > 0"
     )
 

@@ -97,6 +97,10 @@ def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
         with opened as dataset:
             stored = dataset.load()
     except Exception as error:
+        if isinstance(error, FileNotFoundError) and _identity(path) is None:
+            raise FileNotFoundError(
+                f"{path} does not exist, or is no store with arrays: pass another path"
+            ) from error
         if isinstance(error, OSError) and ((error.errno or 0) > 0 or _identity(path) is None):
             raise  # the system, the network or the path, not what the file holds
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -326,6 +330,8 @@ class Stored(ABC):
         A digest covers everything: what opens is what was written. A file takes its name once all of it is written.
         Read it again with ``xs.open_statistics`` or ``xs.open_field``.
         """
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(f"a path is needed to write NetCDF to, not {brief(path)}")
         with _target(path, kwargs, ("w",)) as target:
             _sealed(self.to_dataset()).to_netcdf(target, **kwargs)
 
@@ -346,8 +352,10 @@ def _target(path: Any, kwargs: Mapping[str, Any], modes: tuple[str, ...]) -> Ite
     """Yield where to write: beside a path that is to be written as a whole, else what was given."""
     _check_path(path)
     mode, local = kwargs.get("mode") or modes[-1], _is_local(path)
-    taken = local and Path(path).exists() and mode == "w-"  # xarray says so
-    if not local or taken or mode not in modes or any(name in kwargs for name in _IN_PART):
+    in_part = any(name in kwargs for name in _IN_PART)
+    if local and mode == "w-" and not in_part and Path(path).exists():
+        raise FileExistsError(f"{path} already contains data; pass mode='w' to replace it, or another path")
+    if not local or mode not in modes or in_part:
         yield path
         return
     with replacing(Path(path), mode) as beside:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xspline import notebook
+from xspline.arguments import NotAnArray
 from xspline.spaces import BSpline, Space, Union
 from xspline.spaces.basis import plain_number
 from xspline.sums import Factor, Gram
@@ -20,11 +21,10 @@ from xspline.sums.integrals import factor_of, integral, roughness, spline_mass
 AUTOMATIC = ("reml", "gcv", "holders")
 
 
-class Penalty(ABC):
+class Penalty(NotAnArray, ABC):
     """A quadratic form cᵀΛc that a fit adds to the sum of squares; penalties add with ``+``."""
 
     kinds: ClassVar[dict[str, Callable[[Mapping[str, Any]], Penalty]]] = {}  # of other modules
-    __array_ufunc__: ClassVar[None] = None  # sums with arrays are refused, not made element by element
 
     @abstractmethod
     def gram(self, space: Space) -> Gram:
