@@ -11,14 +11,29 @@ from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+
+def is_number(value: Any) -> bool:
+    """Return whether this is a real number, which truth values and NumPy's durations are not although they say so."""
+    return isinstance(value, Real) and not isinstance(value, bool) and type(value).__name__ != "timedelta64"
+
+
+def is_by_name(value: Any) -> bool:
+    """Return whether this is a mapping from names, and no Dataset."""
+    return (
+        isinstance(value, Mapping)
+        and not hasattr(value, "dims")
+        and all(isinstance(key, str) for key in value)
+    )
+
+
 #: By the name of a type in an annotation: how a message says it, and what is one.
 KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "None": ("None", lambda x: x is None),
     "bool": ("True or False", lambda x: isinstance(x, bool) or type(x).__name__ in ("bool", "bool_")),
-    "int": ("an integer", lambda x: isinstance(x, Integral) and not isinstance(x, bool)),
-    "float": ("a number", lambda x: isinstance(x, Real) and not isinstance(x, bool)),
+    "int": ("an integer", lambda x: isinstance(x, Integral) and is_number(x)),
+    "float": ("a number", is_number),
     "str": ("a text", lambda x: isinstance(x, str)),
-    "Mapping": ("a mapping", lambda x: isinstance(x, Mapping) and not hasattr(x, "dims")),
+    "Mapping": ("a mapping from names", is_by_name),
     "Sequence": ("a list", lambda x: isinstance(x, Sequence)),
     "Iterable": ("a list", lambda x: isinstance(x, Iterable) and getattr(x, "ndim", 1) == 1),
 }
@@ -58,7 +73,9 @@ class NotAnArray:
     """Objects that NumPy does not add up with arrays, element by element."""
 
     def __array_ufunc__(self, *_: Any, **__: Any) -> Any:
-        kind = type(self).__name__
-        raise TypeError(
-            f"{kind} goes with objects of its own kind, and not with numbers, arrays or xarray objects"
-        )
+        raise self.unlike("an array")
+
+    def unlike(self, other: Any) -> TypeError:
+        """Return the error of ``+`` or ``-`` with another kind of object."""
+        what = other if isinstance(other, str) else type(other).__name__
+        return TypeError(f"{type(self).__name__} goes with its own kind only under + and -, not with {what}")

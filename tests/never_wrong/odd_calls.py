@@ -368,6 +368,8 @@ def is_ours(error: BaseException) -> bool:
     """Whether an error was raised in the package on purpose."""
     if isinstance(error, TypeError) and any(text in str(error) for text in SIGNATURE):
         return True
+    if isinstance(error, OSError) and error.errno and error.filename:
+        return True  # of the system, about that path
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1]
     line = linecache.getline(last.filename, last.lineno or 0).strip()

@@ -32,7 +32,11 @@ CALLS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "chunks by name": (lambda f: f.predict(chunks={"x": 2.5}), ValueError, "chunks={'x': 2.5}"),
     "no path to open": (lambda f: xs.open_field(None), TypeError, "a path or a Zarr store is needed"),
     "an empty path": (lambda f: xs.open_field(""), ValueError, "the path is empty"),
-    "a number as a path": (lambda f: f.to_netcdf(2.5), TypeError, "a path or a Zarr store is needed"),
+    "a number as a path": (
+        lambda f: f.to_netcdf(2.5),
+        TypeError,
+        "a path is needed to write NetCDF to, not 2.5",
+    ),
     "numbers as dimensions": (lambda f: f.gradient(dims=(1, 2)), ValueError, "no fitted coordinate '1'"),
     "a text as a switch": (lambda f: f.predict(x=2.0, extrapolate="no"), TypeError, "True or False"),
     "draws without end": (

@@ -251,12 +251,15 @@ class Field(FieldBase[Data]):
         a period of such draws is far too sure (36 times for the trend of Niño 3.4); there the means of the fits without
         each year tell, by the lines in `docs/guide/errors.md`.
         """
-        uncertainty.check_smoothing_uncertainty(smoothing_uncertainty)
         self._check_single(
             "sample", "draw from fit(..., fine=False); errors of the whole field are those of stderr()"
         )
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise ValueError(f"sample({n!r}): the number of draws is an integer, at least 1")
+        if seed is not None and seed < 0:
+            raise ValueError(
+                f"sample(seed={seed}): a seed is an integer, 0 or more, or None for fresh numbers"
+            )
         if n > uncertainty.MOST_DRAWS:
             raise ValueError(
                 f"sample({n}): {uncertainty.MOST_DRAWS:,} draws are the most; take some at a time"

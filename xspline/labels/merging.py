@@ -45,7 +45,7 @@ def merge_models(
         determine all its coefficients.
     """
     predictions = []  # the statistics of each field's own predictions at its observations
-    if not isinstance(fields, Iterable) or getattr(fields, "ndim", 1) == 0:
+    if not isinstance(fields, Iterable) or hasattr(fields, "dtype"):
         raise TypeError(f"merge_models takes a list of Fields, not {brief(fields)}")
     for i, field in enumerate(fields):
         if not isinstance(field, Field):

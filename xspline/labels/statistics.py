@@ -138,7 +138,7 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
 
     def __add__(self, other: Any) -> Statistics[Data]:
         if not isinstance(other, Statistics):
-            return NotImplemented
+            raise self.unlike(other)
         return merge([self, other])
 
     def __radd__(self, other: Any) -> Statistics[Data]:
@@ -146,7 +146,7 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
 
     def __sub__(self, other: Any) -> Statistics[Data]:
         if not isinstance(other, Statistics):
-            return NotImplemented
+            raise self.unlike(other)
         _check_compatible(self, other)
         if self._collapsed:
             raise ValueError(

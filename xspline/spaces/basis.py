@@ -189,7 +189,9 @@ class Basis(NotAnArray):
         return self.code()
 
     def __add__(self, other: Basis) -> Basis:
-        return Union((self, other)) if isinstance(other, Basis) else NotImplemented
+        if not isinstance(other, Basis):
+            raise self.unlike(other)
+        return Union((self, other))
 
 
 @lru_cache(maxsize=512)

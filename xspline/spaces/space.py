@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline import notebook
-from xspline.arguments import brief
+from xspline.arguments import brief, is_by_name
 from xspline.spaces.axis import Axis
 from xspline.spaces.bases import BSpline, Fourier, Polynomial, as_basis
 from xspline.spaces.basis import Basis, Extent, Union, coordinate_in_errors, range_of, stored
@@ -122,8 +122,10 @@ class Space:
             ("axes", {} if axes is None else axes),
             ("extents", {} if extents is None else extents),
         ):
-            if not isinstance(given, Mapping):
+            if not is_by_name(given):
                 raise TypeError(f"{what}={brief(given)} has to be a mapping from the names of coordinates")
+        if wrong := [name for name, ends in (extents or {}).items() if np.shape(ends) != (2,)]:
+            raise ValueError(f"the extent of {wrong[0]!r} has to be a pair, the lowest and the highest label")
         if wrong := [name for name, axis in (axes or {}).items() if not isinstance(axis, Axis)]:
             raise TypeError(
                 f"the axis of {wrong[0]!r} has to be an xs.Axis, as in axes={{'x': xs.Axis(units='m')}}"

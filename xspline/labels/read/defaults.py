@@ -7,8 +7,7 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
-from numbers import Real
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -113,12 +112,8 @@ def single_for(
     return Defaults(sized(bases, labels, sizes, seconds / len(fitted)), extents)
 
 
-def checked_seconds(seconds: Any) -> float:
-    """Return a budget; TypeError or ValueError where it is none."""
-    if not isinstance(seconds, Real):
-        raise TypeError(
-            f"seconds={seconds!r} is not a number; pass the seconds of a budget, as in seconds=10"
-        )
+def checked_seconds(seconds: float) -> float:
+    """Return a budget; ValueError where it is none."""
     if not float(seconds) > 0:
         raise ValueError(f"seconds={seconds!r} is no time to choose the smoothing in; pass a positive number")
     return float(seconds)

@@ -398,8 +398,8 @@ def _check_spread(weights: xr.DataArray) -> None:
     if used.size and used.min() < np.finfo(np.float64).eps * used.max():
         raise ValueError(
             f"the weights go from {used.min():.3g} to {used.max():.3g}, which float64 does not add up: the smallest "
-            "count for nothing beside the largest. Set such weights to 0, which leaves observations out, and mend those "
-            "that are too large"
+            "count for nothing beside the largest. Set such weights to 0, which leaves observations out, and mend "
+            "those that are too large"
         )
 
 

@@ -209,4 +209,9 @@ def _map(values: xr.DataArray, space: Space, options: dict[str, Any]) -> Any:
     wrap = space.axis(x).wrap if x in space.names else None
     if wrap and values[x].ndim == 1:  # no jump at the date line
         values = values.assign_coords({x: values[x].copy(data=np.unwrap(values[x].values, period=wrap))})
+    for name in (x, y):
+        if values[name].isnull().any():
+            raise ValueError(
+                f"labels of {name!r} are missing, and a map has a place for each; leave them out"
+            )
     return values.plot.pcolormesh(**(axes | options))

@@ -13,7 +13,6 @@ written.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 import os
@@ -134,8 +133,10 @@ def _is_no_stray(record: logging.LogRecord) -> bool:
 
 def _check_path(path: Any) -> None:
     """Raise TypeError or ValueError where this is neither a path nor a store."""
+    if isinstance(path, MutableMapping) and not all(isinstance(key, str) for key in path):
+        raise TypeError(f"a mapping as a store has names for keys, which {brief(path)} has not")
     is_store = any(kind.__module__.startswith("zarr.") for kind in type(path).__mro__)
-    if not (isinstance(path, str | os.PathLike | MutableMapping | io.IOBase) or is_store):
+    if not (isinstance(path, str | os.PathLike | MutableMapping) or is_store):
         raise TypeError(f"a path or a Zarr store is needed to open or to write, not {brief(path)}")
     if isinstance(path, str) and not path:
         raise ValueError("the path is empty; pass the name of a Zarr store or of a NetCDF file")
@@ -352,11 +353,14 @@ def _target(path: Any, kwargs: Mapping[str, Any], modes: tuple[str, ...]) -> Ite
     """Yield where to write: beside a path that is to be written as a whole, else what was given."""
     _check_path(path)
     mode, local = kwargs.get("mode") or modes[-1], _is_local(path)
-    in_part = any(name in kwargs for name in _IN_PART)
-    if local and mode == "w-" and not in_part and Path(path).exists():
-        raise FileExistsError(f"{path} already contains data; pass mode='w' to replace it, or another path")
-    if not local or mode not in modes or in_part:
-        yield path
+    taken = local and Path(path).exists() and mode == "w-"
+    if not local or taken or mode not in modes or any(name in kwargs for name in _IN_PART):
+        try:
+            yield path
+        except FileExistsError as error:
+            raise FileExistsError(
+                f"{brief(path)} already contains data; pass mode='w' to replace it"
+            ) from error
         return
     with replacing(Path(path), mode) as beside:
         yield beside

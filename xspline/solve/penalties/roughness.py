@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xspline import notebook
-from xspline.arguments import NotAnArray
+from xspline.arguments import NotAnArray, is_number
 from xspline.spaces import BSpline, Space, Union
 from xspline.spaces.basis import plain_number
 from xspline.sums import Factor, Gram
@@ -70,7 +70,9 @@ class Penalty(NotAnArray, ABC):
     _repr_html_ = notebook.of_parts
 
     def __add__(self, other: Penalty) -> PenaltySum:
-        if not isinstance(other, Penalty) or hasattr(other, "__radd__"):  # such a one adds itself
+        if not isinstance(other, Penalty):
+            raise self.unlike(other)
+        if hasattr(other, "__radd__"):  # such a one adds itself
             return NotImplemented
         for part in (self, other):
             if part.criterion:
@@ -274,7 +276,7 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
     if isinstance(value, str):
         return checked_criterion(value, "penalty")
     value = plain_number(value)
-    if isinstance(value, Real) and not isinstance(value, bool):
+    if is_number(value):
         return Ridge(float(value))
     raise TypeError(
         f"penalty={value!r} is not a penalty; pass a number for a ridge (penalty=1e-3), xs.Ridge(1e-3), "
@@ -336,7 +338,7 @@ def still_to_be_chosen(penalty: Penalty) -> ValueError:
 
 def checked_strength(value: Any, what: str) -> float:
     value = plain_number(value)
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if not is_number(value):
         raise TypeError(f"{what}: the strength is a number, got {value!r}")
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"{what}: the strength is finite and not negative, not {value!r}; pass 0 for none")

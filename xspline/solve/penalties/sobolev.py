@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,7 @@ class Sobolev(Penalty):
         criterion: str = AUTOMATIC[0],
     ) -> None:
         given: dict[int, float | None] = {}
-        if not isinstance(orders, Iterable) or getattr(orders, "ndim", 1) == 0:
+        if not isinstance(orders, Mapping | Sequence | set | np.ndarray) or getattr(orders, "ndim", 1) == 0:
             raise TypeError(
                 "Sobolev: orders are a list of them, (1, 2), or a mapping to strengths, {1: 1e-2, 2: 1e-4}, not "
                 f"{orders!r}"
