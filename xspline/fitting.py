@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
+from xspline.arguments import checked
 from xspline.labels.checks.robust import reweighted, without_contradicted
 from xspline.labels.errors import (
     check_arguments,
@@ -25,15 +26,15 @@ from xspline.labels.fine.tiles import can_be_tiled, fine_costs, fine_field, is_l
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
-from xspline.labels.read.coordinates import coordinate_of, space_over
+from xspline.labels.read.coordinates import coordinate_of, space_over, warn_of_degrees
 from xspline.labels.read.observations import (
     Observations,
     check_data,
     check_kind,
     check_lengths,
-    checked_weights,
     fitted_variables,
     holders_of,
+    observations_of,
 )
 from xspline.labels.read.parts import part_of
 from xspline.labels.read.sizes import SECONDS
@@ -53,6 +54,7 @@ Answer = TypeVar("Answer")
 TRIAL = 12  # functions of a space in which the names of an equation are looked up, of the highest degree
 
 
+@checked
 def fit(
     data: Data,
     space: Space | Mapping[str, Any] | None = None,
@@ -242,6 +244,7 @@ def _check_fine(compute: bool, holder: Any) -> None:
         )
 
 
+@checked
 def statistics(
     data: Data,
     space: Space | Mapping[str, Any] | None = None,
@@ -277,6 +280,7 @@ def statistics(
     return _statistics(data, agreed, observed, holder, device, compute, checkpoint, missing_chunks)
 
 
+@checked
 def space(
     data: xr.DataArray | xr.Dataset,
     space: Space | Mapping[str, Any] | None = None,
@@ -302,6 +306,7 @@ def space(
     return _read(data, space, bases, seconds=seconds, default_labels=False)[0]
 
 
+@checked
 def recover(
     data: Data,
     equation: str | Sequence[str],
@@ -359,6 +364,7 @@ def recover(
     return constants.assign_attrs(space=line)
 
 
+@checked
 def constrain(
     data: Data,
     equation: str | Sequence[str],
@@ -411,6 +417,7 @@ def constrain(
     return _asked_in_a_space(data, read, ask, str(equation), dims, weights, holder)[0]
 
 
+@checked
 def discover(
     data: Data,
     response: str,
@@ -561,6 +568,7 @@ def _durations(
     return [n for n, a in letters.items() if a and re.search(rf"_\w*{a}|\b{a}\b", equation)]
 
 
+@checked
 def plan(
     data: xr.DataArray | xr.Dataset,
     space: Space | Mapping[str, Any] | None = None,
@@ -657,12 +665,13 @@ def _read(
                 raise unknown_name(str(dim), "dimension", data.dims)
         dims = {d for c in coordinates.values() for d in c.dims} | set(pooled)
         variables = fitted_variables(data, dims).values()
+    warn_of_degrees(coordinates, axes)
     holders = holders_of(holder, data)
     if isinstance(given, Space):
         agreed = given.described_by(axes)
     else:
         agreed = space_over(given, coordinates, axes, extents)
-    observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
+    observed = observations_of(variables, coordinates, agreed, pooled, weights, holders)
     # Where bases are defaults, what they do not span is batch.
     if space is None and not bases.keys() - set(pooled):
         own = given if isinstance(given, Mapping) else {}

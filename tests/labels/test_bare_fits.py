@@ -115,7 +115,7 @@ def test_check_says_where_nearly_all_functions_are_in_use(slope: float, noise: f
     (knots,) = (f for f in field.check().findings["u"] if f.subject == "knots")
     assert not knots.warns
     assert ("finer knots may still gain, which error bars do not know" in knots.text) == finer
-    assert ("lat=24" in knots.advice) == finer
+    assert ('"lat": xs.BSpline(24' in knots.advice) == finer
 
 
 # ---- the field of a bare fit

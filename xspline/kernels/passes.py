@@ -78,7 +78,8 @@ def accumulate(
     sweep = Sweep.of(walk)
     result = sweep.result() if sweep is not None else None
     if result is None:  # not a grid, or infinite: see the notes
-        result = in_slabs(walk)
+        with np.errstate(over="ignore"):  # such values are told, with labels
+            result = in_slabs(walk)
     return sums_of(walk, result)
 
 

@@ -326,7 +326,7 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
             widths[1] = min(widths[:2])
     scaled = places / widths[links]
     apart = np.median(_tree(scaled).query(scaled[sampled], [min(2, len(places))])[0])
-    own = widths[links] * (apart if apart > 0 else 1.0)
+    own = widths[links] * (apart if apart > 1e-8 else 1.0)  # records twice, perhaps rounded to float32
     return _rounded(own)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Sel
 import numpy as np
 import xarray as xr
 
+from xspline.arguments import checked
 from xspline.labels import derivatives, evaluation
 from xspline.labels.errors import unknown_name
 from xspline.labels.fit import Fit, Request
@@ -18,6 +19,7 @@ from xspline.labels.report.text import FieldText
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
 from xspline.labels.uncertainty import Covariance, Requested
+from xspline.solve.select import SOLVERS
 from xspline.spaces import Basis
 
 SAMPLE = "sample"  # the dimension of draws
@@ -91,13 +93,20 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
                 f"fit() without bases; {instead}"
             )
 
+    @property
+    def _solver_used(self) -> str | None:
+        """The one solver of all variables, whose draws follow from their seed; None where there is none."""
+        solved = [fit.solution for fit in self.fits.values() if fit.solution is not None]
+        names = {solution.factorisation.choice.name for solution in solved}
+        return names.pop() if len(names) == 1 and names <= SOLVERS.keys() else None
+
     def compute(self) -> Self:
         """Return the same with its coefficients in memory."""
         return self
 
     def __getitem__(self, name: str) -> FieldBase[xr.DataArray]:
         """Return the field of one variable of a Dataset."""
-        if name not in self.variables:
+        if not (isinstance(name, str) and name in self.variables):
             raise unknown_name(name, "fitted variable", self.variables)
         statistics = self.statistics[name]
         fits = {name: replace(self.fits[name], statistics=statistics)}
@@ -119,6 +128,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         **coords: Any,
     ) -> Data: ...
 
+    @checked
     def predict(
         self,
         at: Any = None,
@@ -201,6 +211,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         **orders_kwargs: Any,
     ) -> Data: ...
 
+    @checked
     def derivative(
         self,
         at: Any = None,
@@ -251,6 +262,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         target = self._target(at, {}, chunks, extrapolate, mask, once=once)
         return self._evaluated(target, requested, device, error, once)
 
+    @checked
     def gradient(
         self,
         at: Any = None,
@@ -342,6 +354,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         stderr: Literal[False] = False,
     ) -> Data: ...
 
+    @checked
     def laplacian(
         self,
         at: Any = None,
@@ -402,6 +415,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             return self
         return replace(self, fits={name: fit.select(terms) for name, fit in self.fits.items()})
 
+    @checked
     def recover(
         self,
         equation: str | Sequence[str],
@@ -453,7 +467,8 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             "penalties": {name: fit.known_penalty.to_dict() for name, fit in self.fits.items()},
             "choices": {name: dict(fit.choice) for name, fit in self.fits.items() if fit.choice},
             "residuals": {name: dict(fit.residuals) for name, fit in self.fits.items() if fit.residuals},
-            "solver": self._request.solver,
+            "robust": {name: dict(fit.robust) for name, fit in self.fits.items() if fit.robust},
+            "solver": self._request.solver or self._solver_used,
             "selected": next(iter(self.fits.values())).selected,
             "members": self._members,
         }

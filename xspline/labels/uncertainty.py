@@ -91,7 +91,6 @@ class Requested:
     smoothing_uncertainty: bool = True
 
     def __post_init__(self) -> None:
-        check_smoothing_uncertainty(self.smoothing_uncertainty)
         if self.method is not None and self.method not in METHODS:
             known = ", ".join(map(repr, METHODS))
             raise ValueError(f"method={self.method!r} is unknown; use one of {known}, or None")
@@ -108,15 +107,6 @@ class Requested:
             )
         if not (_is_integer(self.seed) and self.seed >= 0):
             raise ValueError(f"seed={self.seed!r}: the seed of the draws is an integer, 0 or more")
-
-
-def check_smoothing_uncertainty(value: object) -> None:
-    """Raise TypeError unless the value is True or False."""
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(
-            f"smoothing_uncertainty={value!r} is True or False: whether error bars include what the choice "
-            "of lambda leaves open"
-        )
 
 
 def _is_integer(value: object) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from xspline.arguments import NotAnArray, brief
 from xspline.spaces.axis import Axis
 from xspline.spaces.bspline import SplineTerm, union_features
 from xspline.spaces.features import Features, Floats, Global, TermFunctions, weyl
@@ -34,7 +35,7 @@ def coordinate_in_errors(name: str) -> Iterator[None]:
         raise kind(f"{name}: {error}") from None
 
 
-class Basis:
+class Basis(NotAnArray):
     """Functions of one coordinate. ``a + b`` is their union."""
 
     kinds: ClassVar[dict[str, type[Basis]]] = {}
@@ -183,7 +184,9 @@ class Basis:
         return self.code()
 
     def __add__(self, other: Basis) -> Basis:
-        return Union((self, other)) if isinstance(other, Basis) else NotImplemented
+        if not isinstance(other, Basis):
+            raise self.unlike(other)
+        return Union((self, other))
 
 
 @lru_cache(maxsize=512)
@@ -374,7 +377,9 @@ def plain(value: Any) -> Any:
 
 
 def plain_number(value: Any) -> Any:
-    """NumPy numbers as Python numbers; anything else as it is."""
+    """NumPy numbers, and arrays of one without dimensions, as Python numbers; anything else as it is."""
+    if getattr(value, "ndim", None) == 0 and not isinstance(value, np.generic):
+        value = np.asarray(value)[()]
     return value.item() if isinstance(value, np.generic) and value.dtype.kind in "iuf" else value
 
 
@@ -382,9 +387,11 @@ def checked_domain(domain: Any) -> Domain | None:
     """A domain as a tuple of two plain labels, lo < hi if they are numbers; None stays None."""
     if domain is None:
         return None
-    if isinstance(domain, str) or not hasattr(domain, "__len__") or len(domain) != 2:
-        raise ValueError(f"domain {domain!r} is not a pair; pass domain=(lo, hi)")
-    lo, hi = (plain_number(end) for end in domain)
+    is_pair = hasattr(domain, "__len__") and getattr(domain, "shape", (2,)) == (2,)
+    ends = list(domain) if is_pair and not isinstance(domain, str) else []
+    if len(ends) != 2:
+        raise ValueError(f"domain {brief(domain)} is not a pair; pass domain=(lo, hi)")
+    lo, hi = map(plain_number, ends)
     numbers = isinstance(lo, int | float) and isinstance(hi, int | float)
     if numbers and not (lo < hi and math.isfinite(hi - lo)):
         raise ValueError(f"domain ({lo!r}, {hi!r}) must have finite lo < hi")

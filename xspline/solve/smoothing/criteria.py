@@ -88,7 +88,12 @@ class OfFit(Score):
         self.n = np.asarray(model.sums.count, dtype=np.float64)
         batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
         determined = np.broadcast_to(self.fit.factorisation.determined, batch)
-        self.included = same_members(determined & (self.n > model.family.null), included)
+        telling = determined & (self.n > model.family.null)
+        # Where all values of a member are one, as over land, nothing is left of them, whatever the strengths.
+        varies = np.broadcast_to(self.fit.rss > 2 * self.fit.floor, batch)
+        if included is None and (telling & varies).any():
+            telling &= varies
+        self.included = same_members(telling, included)
 
     @property
     def exact(self) -> int:

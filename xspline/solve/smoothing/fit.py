@@ -71,7 +71,10 @@ def centred(sums: Sums, space: Space) -> Sums:
         total = np.tensordot(along, sums.full_moment(space.frame), axes=along.ndim)
         observed = sums.weight > 0
         mean = np.where(observed, total / np.where(observed, sums.weight, 1.0), 0.0)
-        sums = sums.recentred(sums.reference + mean, space.frame)
+        moved = sums.recentred(sums.reference + mean, space.frame)
+        # Of members whose values are all one, as over land, rounding errors are left, of either sign.
+        varies = moved.power > 8 * ROUNDING * sums.power
+        sums = replace(moved, power=moved.power * varies, moment=moved.moment * varies)
     return replace(sums, gram=sums.gram.with_batch_axes(sums.batch_ndim))
 
 
@@ -134,13 +137,17 @@ class PenalisedFit(Factorised):
         """The factorisation that traces and determinants are taken of."""
         return self.solving
 
+    @property
+    def floor(self) -> Array:
+        """Rounding errors of the residual sum of squares, [b..]."""
+        sums = self.model.sums
+        absolute = sums.reference**2 * sums.weight * np.finfo(np.float64).eps ** 2
+        return np.asarray(4 * ROUNDING * sums.power + absolute + SMALLEST)
+
     @cached_property
     def rss(self) -> Array:
         """The weighted residual sum of squares, [b..], which is not below its rounding errors."""
-        sums = self.model.sums
-        absolute = sums.reference**2 * sums.weight * np.finfo(np.float64).eps ** 2
-        floor = 4 * ROUNDING * sums.power + absolute + SMALLEST
-        return np.maximum(sums.rss(self.c, self.frame), 0.0) + floor
+        return np.maximum(self.model.sums.rss(self.c, self.frame), 0.0) + self.floor
 
     @cached_property
     def penalty_times_c(self) -> Array:
