@@ -25,7 +25,7 @@ ORDER = (
     ("solve", "kernels", "kriging", "residuals"),
     ("sums",),
     ("spaces",),
-    ("notebook",),
+    ("arguments", "notebook"),
 )
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 
@@ -56,6 +56,7 @@ ALLOWED = {
     "residuals": {"numpy", "scipy"},
     "sums": {"numpy"},
     "spaces": {"numpy", "cftime", "numba"},
+    "arguments": set(),
     "notebook": set(),
 }
 

@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
+from xspline.arguments import checked
 from xspline.labels.checks.robust import reweighted, without_contradicted
 from xspline.labels.errors import (
     check_arguments,
@@ -20,19 +21,20 @@ from xspline.labels.errors import (
 )
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.labels.fine.residuals import BYTES_PER_VALUE, MOST_VALUES, fine_costs, fine_of, windows_in
+from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, windows_in
+from xspline.labels.fine.tiles import can_be_tiled, fine_costs, fine_field, is_large
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
-from xspline.labels.read.coordinates import coordinate_of, space_over
+from xspline.labels.read.coordinates import coordinate_of, space_over, warn_of_degrees
 from xspline.labels.read.observations import (
     Observations,
     check_data,
     check_kind,
     check_lengths,
-    checked_weights,
     fitted_variables,
     holders_of,
+    observations_of,
 )
 from xspline.labels.read.parts import part_of
 from xspline.labels.read.sizes import SECONDS
@@ -50,6 +52,7 @@ from xspline.spaces.basis import coordinate_in_errors
 TRIAL = 12  # functions of a space in which the names of an equation are looked up, of the highest degree
 
 
+@checked
 def fit(
     data: Data,
     space: Space | Mapping[str, Any] | None = None,
@@ -114,8 +117,9 @@ def fit(
         Where bases are chosen: about how long one core may take for that choice, 10 if you do not say.
     fine
         Whether a fine field is added: what the bases leave of the data, predicted from each place's neighbours. None is
-        True where there are neither bases nor a penalty nor holders, the coefficients are computed, and the data have
-        at most five million values.
+        True where there are neither bases nor a penalty nor holders and the coefficients are computed. Of more than
+        five million values on a grid, those around a place are read when it is predicted; elsewhere so many values get
+        no fine field, with a warning.
     robust
         Whether gross errors are kept from the field: large residuals count less, in up to ten passes over the data, or,
         beside a fine field, observations that all neighbours contradict are left out. ``summary()`` counts the rest.
@@ -157,6 +161,11 @@ def fit(
         raise ValueError(
             "a robust fit weighs residuals, which it has to compute: leave out compute=False, or robust=True"
         )
+    if robust and windows and any(map(is_large, observed)):
+        raise ValueError(
+            f"robust=True looks at all observations, and there are more than {MOST_VALUES:,}: look at a part of them, "
+            "or fit(..., fine=False, robust=True), which passes over all of them"
+        )
     # Residuals of data that are out of memory would take another pass: field.check(data) makes it.
     in_memory = all(isinstance(o.data.variable._data, np.ndarray) for o in observed)
     looks = compute and (windows > 0 or in_memory)
@@ -165,7 +174,7 @@ def fit(
         computed = _statistics(data, agreed, own, holder, device, compute, checkpoint, missing_chunks)
         field = Field.from_statistics(computed, penalty, solver, execution.present(device), warns=not looks)
         if windows and neighbours:
-            field = field._with_fine({o.name: fine_of(o, field.fits[o.name], windows) for o in own})
+            field = field._with_fine({o.name: fine_field(o, field.fits[o.name], windows) for o in own})
         return field
 
     if robust:
@@ -189,28 +198,34 @@ def _walk(
     """Return what `_read` does, and the windows of the data that the choice of a fine field looks at; 0 without one."""
     check_kind(data)
     bare = space is None and all(basis is None for basis in bases.values()) and penalty is None
+    by_default = fine is None
     if fine:
         _check_fine(compute, holder)
-    elif fine is None:
-        fine = bare and compute and holder is None and _fits_in(data)
+    elif by_default:
+        fine = bare and compute and holder is None
     smooth = penalises_roughness(penalty)
-    agreed, observed = _read(
-        data, space, bases, weights, holder, seconds, smooth, default_labels=True, coarse=fine and bare
-    )
+
+    def read(coarse: bool) -> tuple[Space, list[Observations]]:
+        return _read(data, space, bases, weights, holder, seconds, smooth, default_labels=True, coarse=coarse)
+
+    agreed, observed = read(bool(fine and bare))
+    if fine and by_default and not _fits_in(observed):
+        fine, (agreed, observed) = False, read(False)
     budget = defaults.checked_seconds(SECONDS if seconds is None else seconds)
     return agreed, observed, windows_in(budget) if fine else 0
 
 
-def _fits_in(data: Data) -> bool:
-    """Return whether a bare fit has a fine field, which very many values do without; warn where they do."""
-    variables = [data] if isinstance(data, xr.DataArray) else data.data_vars.values()
-    if sum(v.size for v in variables if v.dtype.kind in "iuf") <= MOST_VALUES:
+def _fits_in(observed: list[Observations]) -> bool:
+    """Return whether a bare fit has a fine field, which very many values on no grid do without; warn where they do."""
+    many = [o for o in observed if is_large(o) and not can_be_tiled(o)]
+    if not many:
         return True
+    data = many[0].data
     warn(
-        f"a single field is fitted: the data have {data.nbytes / 2**30:.1f} GiB in more than {MOST_VALUES:,} "
-        "values, too many for a fine field beside it. Fit a part of them, fit means over some labels (data.coarsen), "
-        f"or say fine=True, which takes about {BYTES_PER_VALUE} bytes of memory a value; fine=False fits the single "
-        "field without this warning"
+        f"a single field is fitted: {many[0].name} has {data.nbytes / 2**30:.1f} GiB in more than {MOST_VALUES:,} "
+        "values, too many for a fine field unless they are on a grid. Fit a part of them, or means over some "
+        f"labels (data.coarsen), or say fine=True, which takes about {BYTES_PER_VALUE} bytes of memory a value; "
+        "fine=False fits the single field without this warning"
     )
     return False
 
@@ -227,6 +242,7 @@ def _check_fine(compute: bool, holder: Any) -> None:
         )
 
 
+@checked
 def statistics(
     data: Data,
     space: Space | Mapping[str, Any] | None = None,
@@ -262,6 +278,7 @@ def statistics(
     return _statistics(data, agreed, observed, holder, device, compute, checkpoint, missing_chunks)
 
 
+@checked
 def space(
     data: xr.DataArray | xr.Dataset,
     space: Space | Mapping[str, Any] | None = None,
@@ -287,6 +304,7 @@ def space(
     return _read(data, space, bases, seconds=seconds, default_labels=False)[0]
 
 
+@checked
 def recover(
     data: Data,
     equation: str | Sequence[str],
@@ -348,6 +366,7 @@ def recover(
     return constants.assign_attrs(space=line)
 
 
+@checked
 def constrain(
     data: Data,
     equation: str | Sequence[str],
@@ -397,6 +416,7 @@ def constrain(
     )[0]
 
 
+@checked
 def discover(
     data: Data,
     response: str,
@@ -540,6 +560,7 @@ def _durations(
     return [n for n, a in letters.items() if a and re.search(rf"_\w*{a}|\b{a}\b", equation)]
 
 
+@checked
 def plan(
     data: xr.DataArray | xr.Dataset,
     space: Space | Mapping[str, Any] | None = None,
@@ -636,12 +657,13 @@ def _read(
                 raise unknown_name(str(dim), "dimension", data.dims)
         dims = {d for c in coordinates.values() for d in c.dims} | set(pooled)
         variables = fitted_variables(data, dims).values()
+    warn_of_degrees(coordinates, axes)
     holders = holders_of(holder, data)
     if isinstance(given, Space):
         agreed = given.described_by(axes)
     else:
         agreed = space_over(given, coordinates, axes, extents)
-    observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
+    observed = observations_of(variables, coordinates, agreed, pooled, weights, holders)
     # Where bases are defaults, what they do not span is batch.
     if space is None and not bases.keys() - set(pooled):
         own = given if isinstance(given, Mapping) else {}

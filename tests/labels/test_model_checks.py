@@ -63,6 +63,9 @@ def test_gross_errors_are_told_and_cost_a_robust_fit_nothing(bases: Mapping[str,
     robust = wrong.spline.fit(robust=True, **bases)
     assert rmse(robust) < 1.1 * rmse(clean) < rmse(plain)
     assert int(robust.summary()["count"]) == data.size - count
+    passes = int(robust.summary().attrs["robust"].split()[0])
+    assert passes >= 2 and robust.summary().attrs["robust"] == f"{passes} passes over the data"
+    assert f"kept out in {passes} passes" in repr(robust.check()) and "robust" not in plain.summary().attrs
     np.testing.assert_allclose(robust.summary().sigma, clean.summary().sigma, rtol=0.1)
 
 

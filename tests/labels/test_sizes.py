@@ -93,7 +93,7 @@ def test_seconds_beside_bases_or_no_time_are_errors() -> None:
     for seconds in (0, -1.0, math.nan):
         with pytest.raises(ValueError, match=rf"seconds={seconds} is no time.*pass a positive number"):
             data.spline.plan(seconds=seconds)
-    with pytest.raises(TypeError, match="seconds='1 min' is not a number"):
+    with pytest.raises(TypeError, match="seconds='1 min' has to be a number or None"):
         data.spline.plan(seconds="1 min")
 
 

@@ -226,7 +226,7 @@ def test_selected_terms_have_their_share_of_it() -> None:
 
 def test_smoothing_uncertainty_is_true_or_false() -> None:
     data, bases = CASES["line"]
-    with pytest.raises(TypeError, match="smoothing_uncertainty='no' is True or False"):
+    with pytest.raises(TypeError, match="smoothing_uncertainty='no' has to be True or False"):
         data.spline.fit(bases).stderr(x=0.5, smoothing_uncertainty="no")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
+from tests.never_wrong import odd_calls
 
 X = np.linspace(0, 1, 40)
 DATA = xr.DataArray(np.sin(X), {"x": X, "part": ("x", np.arange(40) // 10)}, "x", "u")
@@ -30,7 +32,11 @@ CALLS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "chunks by name": (lambda f: f.predict(chunks={"x": 2.5}), ValueError, "chunks={'x': 2.5}"),
     "no path to open": (lambda f: xs.open_field(None), TypeError, "a path or a Zarr store is needed"),
     "an empty path": (lambda f: xs.open_field(""), ValueError, "the path is empty"),
-    "a number as a path": (lambda f: f.to_netcdf(2.5), TypeError, "a path or a Zarr store is needed"),
+    "a number as a path": (
+        lambda f: f.to_netcdf(2.5),
+        TypeError,
+        "a path is needed to write NetCDF to, not 2.5",
+    ),
     "numbers as dimensions": (lambda f: f.gradient(dims=(1, 2)), ValueError, "no fitted coordinate '1'"),
     "a text as a switch": (lambda f: f.predict(x=2.0, extrapolate="no"), TypeError, "True or False"),
     "draws without end": (
@@ -87,3 +93,15 @@ def test_a_collapsed_total_and_one_of_its_parts_are_not_merged(field: xs.Field) 
             a + b
     both = s.without("0").collapse() + s.only("0")
     assert both.count == 40
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("calls", [300, pytest.param(2000, marks=pytest.mark.slow)])
+def test_random_calls_end_in_an_answer_or_a_sentence(
+    calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python -m tests.never_wrong.odd_calls` prints them."""
+    monkeypatch.chdir(tmp_path)
+    made = (odd_calls.call(0, number) for number in range(calls))
+    results = {what: odd_calls.outcome(function) for what, function in made}
+    assert {what: r for what, r in results.items() if r not in ("answered", "refused")} == {}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from xspline.arguments import brief
 from xspline.execution import WorkerMemoryError
 from xspline.solve.errors import warn
 from xspline.sums import Sums, Tally
@@ -23,7 +24,9 @@ def unknown_name(name: str, kind: str, known: Iterable[Any], advice: str = "") -
     choices = list(dict.fromkeys(str(k) for k in known))
     close = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else "."
-    return ValueError(f"no {kind} {name!r}{hint} Known: {', '.join(map(repr, choices)) or 'none'}{advice}")
+    return ValueError(
+        f"no {kind} {brief(name)}{hint} Known: {', '.join(map(repr, choices)) or 'none'}{advice}"
+    )
 
 
 def place(data: xr.DataArray, index: tuple[int, ...]) -> str:
@@ -60,8 +63,10 @@ def check_tally(tally: Tally, data: xr.DataArray, what: str) -> None:
         )
 
 
-def check_range(sums: Sums, what: str) -> None:
+def check_range(sums: Sums, data: xr.DataArray, what: str) -> None:
     """Raise ValueError where the squares of all values leave the range of float64; warn where those of some fits do.
+
+    The largest value is named with its labels, as it may be a damaged one.
 
     Coefficients would be right, and all that rests on residuals (standard errors, the choice of a penalty) wrong.
     """
@@ -70,13 +75,36 @@ def check_range(sums: Sums, what: str) -> None:
     mean = sums.power / np.maximum(sums.count, 1)
     wrong = observed & ~((mean > 1 / _EXTREME) & (mean < _EXTREME))
     if not wrong.any():
+        _warn_of_offset(sums, what)
         return
     size = "small" if (mean[wrong] < 1).any() else "large"
+    heavy = (sums.weight > _EXTREME**0.5 * sums.count).any()
+    at = "" if size == "small" or heavy else f"; the largest is {_largest(data)}"
     cause = f"the values of {what} are so {size} that their weighted squares leave the range of float64"
-    advice = "scale the data (or the weights) by a power of ten, and the field back"
+    advice = "mend it where it is wrong, or " if at else ""
+    advice += "scale the data (or the weights) by a power of ten, and the field back"
     if np.all(wrong | ~observed):
-        raise ValueError(f"{cause}; {advice}")
-    warn(f"{cause} in {int(wrong.sum())} of {wrong.size} fits, whose standard errors are wrong; {advice}")
+        raise ValueError(f"{cause}{at}; {advice}")
+    warn(f"{cause} in {int(wrong.sum())} of {wrong.size} fits, whose standard errors are wrong{at}; {advice}")
+
+
+def _warn_of_offset(sums: Sums, what: str) -> None:
+    """Warn where values are alike up to their last digits, so that rounding errors are a hundredth of what varies."""
+    spread = np.sqrt(sums.power / np.where(sums.weight > 0, sums.weight, 1.0))
+    rounding = np.abs(sums.reference) * np.finfo(np.float64).eps
+    if ((spread > 0) & (rounding > 0.01 * spread)).any():
+        warn(
+            f"the values of {what} vary by {spread.max():.2g} about {float(np.max(np.abs(sums.reference))):.4g}, where "
+            f"float64 tells {rounding.max():.2g} apart; subtract a constant from the data, as exact integers"
+        )
+
+
+def _largest(data: xr.DataArray) -> str:
+    """Return the value of largest size and its labels; of arrays out of memory by another pass over the data."""
+    values = data if data.variable._in_memory else data.chunk("auto")
+    size = abs(values.astype(np.float64)).fillna(0.0)
+    index = {dim: int(i.compute()) for dim, i in size.argmax([*size.dims]).items()}
+    return f"{float(data.isel(index)):.3g} at {place(data, tuple(index.values()))}"
 
 
 @contextmanager

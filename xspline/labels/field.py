@@ -11,13 +11,15 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
+from xspline.arguments import checked
 from xspline.labels import uncertainty
 from xspline.labels.checks.look import look
+from xspline.labels.errors import unknown_name
 from xspline.labels.field_base import SAMPLE, Draws, Equations, FieldBase
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
 from xspline.labels.read.coordinates import coordinate_of
-from xspline.labels.read.observations import Observations, checked_weights
+from xspline.labels.read.observations import Observations, check_data, check_kind, observations_of
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
 from xspline.labels.report.findings import FitCheck
@@ -65,6 +67,11 @@ class Field(FieldBase[Data]):
         """Return this field with a fine field beside the terms of each variable, as :func:`xspline.fit` makes it."""
         return replace(self, fits={name: replace(fit, fine=fine[name]) for name, fit in self.fits.items()})
 
+    def _as_robust(self, passes: int, settled: bool) -> Self:
+        """Return this field with how many passes over the data made it robust, and whether the weights settled."""
+        robust = {"passes": passes, "settled": settled}
+        return replace(self, fits={name: replace(fit, robust=robust) for name, fit in self.fits.items()})
+
     def _looked_at(self, observed: Mapping[str, Observations], *, warns: bool = True) -> Self:
         """Return this field with what a sample of its residuals says; warn of what is wrong."""
         fits = {
@@ -91,6 +98,7 @@ class Field(FieldBase[Data]):
                 selected=meta["selected"],
                 fine=_stored_fine(dataset, meta, name, k, statistics.space),
                 residuals=meta.get("residuals", {}).get(name, {}),
+                robust=meta.get("robust", {}).get(name, {}),
             )
         penalty = requested if isinstance(requested, str) else penalty_from_dict(requested)
         kind = Draws if meta.get("members") else cls
@@ -111,7 +119,10 @@ class Field(FieldBase[Data]):
         penalties = {name: fit.penalty for name, fit in self.fits.items() if fit.penalty is not None}
         device = execution.present(self._request.device)
         solved = solve_variables(self.statistics, penalties, self._request.solver, device)
-        return {name: replace(fit, solution=solved[name].solution) for name, fit in self.fits.items()}
+        return {
+            name: replace(fit, solution=solved[name].solution, weak=solved[name].weak)
+            for name, fit in self.fits.items()
+        }
 
     def compute(self) -> Self:
         """Return the same field with its statistics and coefficients in memory."""
@@ -134,6 +145,7 @@ class Field(FieldBase[Data]):
         """Return the field of one variable of a Dataset."""
         return super().__getitem__(name)  # type: ignore[return-value]
 
+    @checked
     def stderr(
         self,
         at: Any = None,
@@ -214,6 +226,7 @@ class Field(FieldBase[Data]):
     def _roots(self, name: str, requested: Requested) -> tuple[list[np.ndarray], dict[str, Any]]:
         return uncertainty.roots(self._solved[name], requested, self._request.device)
 
+    @checked
     def sample(self, n: int, seed: int | None = None, *, smoothing_uncertainty: bool = True) -> Draws[Data]:
         """Return draws of the field, given the data, along a dimension ``sample``.
 
@@ -231,13 +244,22 @@ class Field(FieldBase[Data]):
         Draws
             Each draw has coefficients of mean c and the covariance of their errors, as :meth:`stderr` has it,
             independent between variables. Where the solver iterates, each takes a solve.
+
+        Notes
+        -----
+        Errors of observations are taken as independent. Where those of neighbours are alike, the mean over a region or
+        a period of such draws is far too sure (36 times for the trend of Niño 3.4); there the means of the fits without
+        each year tell, by the lines in `docs/guide/errors.md`.
         """
-        uncertainty.check_smoothing_uncertainty(smoothing_uncertainty)
         self._check_single(
             "sample", "draw from fit(..., fine=False); errors of the whole field are those of stderr()"
         )
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise ValueError(f"sample({n!r}): the number of draws is an integer, at least 1")
+        if seed is not None and seed < 0:
+            raise ValueError(
+                f"sample(seed={seed}): a seed is an integer, 0 or more, or None for fresh numbers"
+            )
         if n > uncertainty.MOST_DRAWS:
             raise ValueError(
                 f"sample({n}): {uncertainty.MOST_DRAWS:,} draws are the most; take some at a time"
@@ -256,6 +278,7 @@ class Field(FieldBase[Data]):
             fits[name] = replace(fit, selected={}).along(SAMPLE, drawn).select(fit.selected)
         return Draws(next(iter(fits.values())).statistics, fits, self._request)
 
+    @checked
     def plot(
         self,
         at: Any = None,
@@ -313,6 +336,7 @@ class Field(FieldBase[Data]):
         errors = functools.partial(self.stderr, method=method)
         return pictures.plot(self, errors, at, band, where, options)
 
+    @checked
     def constrain(
         self,
         equation: str | Sequence[str],
@@ -345,6 +369,7 @@ class Field(FieldBase[Data]):
         constrained: Field[Data] = constrain(self, equation, known=known, vary=vary, dims=dims)
         return constrained
 
+    @checked
     def discover(
         self,
         response: str,
@@ -413,6 +438,7 @@ class Field(FieldBase[Data]):
         """The summary, computed once: exact degrees of freedom cost a pass over the factors."""
         return self._table({name: fit.summary() for name, fit in self._solved.items()})
 
+    @checked
     def check(self, data: Data | None = None, *, weights: xr.DataArray | None = None) -> FitCheck:
         """Look at everything that may be wrong with the fit, and say what to do about it.
 
@@ -458,13 +484,17 @@ class Field(FieldBase[Data]):
 
     def _observed(self, data: Data, weights: xr.DataArray | None) -> dict[str, Observations]:
         """Return the observations of each fitted variable in some data."""
+        check_kind(data)
         observed = {}
         for name, variable in self.variables.items():
+            if isinstance(data, xr.Dataset) and name not in data:
+                raise unknown_name(name, "variable of the data", data.data_vars)
             values = data if isinstance(data, xr.DataArray) else data[name]
+            check_data(values)
             coordinates = {n: coordinate_of(values, n, default_labels=True) for n in self.space.names}
             spanned = {*variable.batch_dims, *(dim for c in coordinates.values() for dim in c.dims)}
             pooled = tuple(dim for dim in values.dims if dim not in spanned)
-            observed[name] = Observations(values, coordinates, pooled, checked_weights(weights, values))
+            (observed[name],) = observations_of([values], coordinates, self.space, pooled, weights)
         return observed
 
     def _table(self, by_variable: Mapping[str, xr.Dataset]) -> xr.Dataset:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Sel
 import numpy as np
 import xarray as xr
 
+from xspline.arguments import checked
 from xspline.labels import derivatives, evaluation
 from xspline.labels.errors import unknown_name
 from xspline.labels.fit import Fit, Request
@@ -18,6 +19,7 @@ from xspline.labels.report.text import FieldText
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
 from xspline.labels.uncertainty import Covariance, Requested
+from xspline.solve.select import SOLVERS
 from xspline.spaces import Basis
 
 SAMPLE = "sample"  # the dimension of draws
@@ -91,13 +93,20 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
                 f"fit() without bases; {instead}"
             )
 
+    @property
+    def _solver_used(self) -> str | None:
+        """The one solver of all variables, whose draws follow from their seed; None where there is none."""
+        solved = [fit.solution for fit in self.fits.values() if fit.solution is not None]
+        names = {solution.factorisation.choice.name for solution in solved}
+        return names.pop() if len(names) == 1 and names <= SOLVERS.keys() else None
+
     def compute(self) -> Self:
         """Return the same with its coefficients in memory."""
         return self
 
     def __getitem__(self, name: str) -> FieldBase[xr.DataArray]:
         """Return the field of one variable of a Dataset."""
-        if name not in self.variables:
+        if not (isinstance(name, str) and name in self.variables):
             raise unknown_name(name, "fitted variable", self.variables)
         statistics = self.statistics[name]
         fits = {name: replace(self.fits[name], statistics=statistics)}
@@ -119,6 +128,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         **coords: Any,
     ) -> Data: ...
 
+    @checked
     def predict(
         self,
         at: Any = None,
@@ -180,18 +190,11 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         array([0.48, 0.84,  nan])
         """
         error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
-        target = self._target(at, coords, chunks, extrapolate, mask)
-        values = self._each(lambda fit: evaluation.evaluate(fit, target, {}, device))
-        return values if error is None else merged([values, self._errors(target, {}, device, error)])
+        return self._evaluated(self._target(at, coords, chunks, extrapolate, mask), {}, device, error)
 
     @overload
     def derivative(
-        self,
-        at: Any = None,
-        orders: Mapping[str, int] | None = None,
-        *,
-        stderr: Literal[True],
-        **options: Any,
+        self, at: Any = None, orders: Any = None, *, stderr: Literal[True], **options: Any
     ) -> xr.Dataset: ...
 
     @overload
@@ -208,6 +211,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         **orders_kwargs: Any,
     ) -> Data: ...
 
+    @checked
     def derivative(
         self,
         at: Any = None,
@@ -256,12 +260,9 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs, limited=not self._is_whole)
         once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
         target = self._target(at, {}, chunks, extrapolate, mask, once=once)
-        values = self._each(lambda fit: evaluation.evaluate(fit, target, requested, device)).drop_vars(once)
-        if error is None:
-            return values
-        errors: Any = self._errors(target, requested, device, error)
-        return merged([values, errors.drop_vars(once)])
+        return self._evaluated(target, requested, device, error, once)
 
+    @checked
     def gradient(
         self,
         at: Any = None,
@@ -314,14 +315,11 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         """
         error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
         names = derivatives.differentiated(self.space, dims)
-        target = self._target(at, {}, chunks, extrapolate, mask)
-        fits = self.fits.values()
-        gradients = [derivatives.gradient(fit, target, names, geometry, device) for fit in fits]
+        where = (self._target(at, {}, chunks, extrapolate, mask), names, geometry, device)
+        gradients = [derivatives.gradient(fit, *where) for fit in self.fits.values()]
         if error is not None:
-            gradients += [
-                derivatives.gradient(fit, target, names, geometry, device, self._covariance(fit.name, error))
-                for fit in fits
-            ]
+            covariances = {fit: self._covariance(fit.name, error) for fit in self.fits.values()}
+            gradients += [derivatives.gradient(fit, *where, own) for fit, own in covariances.items()]
         return merged(gradients)
 
     @overload
@@ -356,6 +354,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         stderr: Literal[False] = False,
     ) -> Data: ...
 
+    @checked
     def laplacian(
         self,
         at: Any = None,
@@ -386,8 +385,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         """
         error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
         names = derivatives.differentiated(self.space, dims)
-        target = self._target(at, {}, chunks, extrapolate, mask)
-        where = (target, names, geometry, device)
+        where = (self._target(at, {}, chunks, extrapolate, mask), names, geometry, device)
         values = self._each(lambda fit: derivatives.laplacian(fit, *where))
         if error is None:
             return values
@@ -417,6 +415,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             return self
         return replace(self, fits={name: fit.select(terms) for name, fit in self.fits.items()})
 
+    @checked
     def recover(
         self,
         equation: str | Sequence[str],
@@ -468,7 +467,8 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             "penalties": {name: fit.known_penalty.to_dict() for name, fit in self.fits.items()},
             "choices": {name: dict(fit.choice) for name, fit in self.fits.items() if fit.choice},
             "residuals": {name: dict(fit.residuals) for name, fit in self.fits.items() if fit.residuals},
-            "solver": self._request.solver,
+            "robust": {name: dict(fit.robust) for name, fit in self.fits.items() if fit.robust},
+            "solver": self._request.solver or self._solver_used,
             "selected": next(iter(self.fits.values())).selected,
             "members": self._members,
         }
@@ -493,6 +493,21 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         """Return a Dataset named by variables for a Dataset's field, else the one DataArray."""
         results = [result_of(fit) for fit in self.fits.values()]
         return xr.Dataset({r.name: r for r in results}) if self.statistics._is_dataset else results[0]
+
+    def _evaluated(
+        self,
+        target: targets.Target,
+        orders: Mapping[str, int],
+        device: str | None,
+        requested: Requested | None,
+        once: Iterable[str] = (),
+    ) -> Any:
+        """Return values, or derivatives, with their errors where these are requested, without the labels `once`."""
+        values = self._each(lambda fit: evaluation.evaluate(fit, target, orders, device)).drop_vars(once)
+        if requested is None:
+            return values
+        errors: Any = self._errors(target, orders, device, requested)
+        return merged([values, errors.drop_vars(once)])
 
     def _errors(
         self, target: targets.Target, orders: Mapping[str, int], device: str | None, requested: Requested

@@ -27,6 +27,7 @@ from xspline.solve import (
     choice_for,
     choose,
     condition,
+    condition_bound,
     solve,
 )
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
@@ -35,6 +36,10 @@ from xspline.sums import Gram, Sums
 #: A penalty, or the name of the criterion that chooses one: "reml", "gcv" or "holders".
 RequestedPenalty: TypeAlias = Penalty | str
 
+#: The condition beyond which a fit without penalty may be nearly singular: in one direction errors are thirty times
+#: what they are elsewhere. Measured: it is below 2 on any full grid, and where stations exceed it the field is
+#: somewhere off by more than the spread of the data.
+WEAK = 1e3
 _TERMS = {kind.__name__: kind for kind in (BSpline, Fourier, Polynomial)}
 _LONG_NAMES = {
     "count": "observations with positive weight",
@@ -89,6 +94,8 @@ class Fit:
     selected : the name of the selected term for each coordinate of which one was selected.
     fine : the fine field that is added to all terms together; None for a single field.
     residuals : what residuals say of the model, as plain data; empty where none were looked at.
+    robust : of a robust fit, ``passes`` over the data and whether weights ``settled`` in them; else empty.
+    weak : of nearly singular members how much larger errors are in one direction than elsewhere, else 0; None for none.
     """
 
     statistics: Statistics[Any]
@@ -100,6 +107,8 @@ class Fit:
     selected: Mapping[str, str] = field(default_factory=dict)
     fine: Fine | None = None
     residuals: Mapping[str, Any] = field(default_factory=dict)
+    robust: Mapping[str, Any] = field(default_factory=dict)
+    weak: np.ndarray | None = None
 
     @property
     def space(self) -> Space:
@@ -259,6 +268,8 @@ class Fit:
             rows[key] = xr.DataArray(np.asarray(value), dims=dims, attrs=own)
         solver = f"{factorisation.choice.name}: {factorisation.choice.reason}"
         attrs = {"penalty": repr(self.penalty), "solver": solver}
+        if self.robust:
+            attrs["robust"] = f"{self.robust['passes']} passes over the data"
         if sums.tally.outside:
             attrs["outside"] = f"{sums.tally.outside} observations outside the domain were left out"
         unwritten = [part.provenance.get("unwritten", {}).get(self.name) for part in self.statistics.parts]
@@ -353,7 +364,40 @@ def solve_variables(
         shared = next((f.solved.factorisation for f in equal if f.total.gram.equals(total.gram)), None)
         solution, penalty, choice = _solved(total, space, requested, solver, parts, resources, shared)
         fits[name] = Fit(statistics, name, solution.coefficients, penalty, choice, solution)
-    return fits
+    return {name: _without_weak(fit) for name, fit in fits.items()}
+
+
+def _without_weak(fit: Fit) -> Fit:
+    """Return a fit that knows which of its members are nearly singular; of several these are NaN."""
+    solution = fit.solved
+    weak = weak_members(fit.total, fit.space, fit.known_penalty, solution)
+    if weak is None or weak.size == 1:
+        return replace(fit, weak=weak)
+    determined = solution.determined & (weak == 0)
+    coefficients = np.where(determined, solution.coefficients, np.nan)
+    factorisation = replace(solution.factorisation, determined=determined)
+    masked = replace(solution, coefficients=coefficients, determined=determined, factorisation=factorisation)
+    return replace(fit, coefficients=coefficients, solution=masked, weak=weak)
+
+
+def weak_members(sums: Sums, space: Space, penalty: Penalty, solution: Solution) -> np.ndarray | None:
+    """Return how many times larger than elsewhere errors of nearly singular fits are in one direction, else 0.
+
+    None where no member is nearly singular, as none with a penalty is.
+    """
+    factorisation = solution.factorisation
+    if not factorisation.choice.exact or isinstance(penalty, SolvedApart):
+        return None
+    if penalty.bound(sums.gram, space).gram(space).terms:
+        return None
+    if not (condition_bound(sums, space, factorisation) > WEAK).any():
+        return None
+    c = condition(sums, space, factorisation)
+    variance = solution.rss / np.maximum(sums.count - space.size, 1)
+    # The error of that direction is a third of the data's spread, or rounding errors are near.
+    unsure = (c > WEAK) & (c * variance > 0.1 * spread_of(sums, space))
+    weak = np.sqrt(np.where(unsure | (c > 1e12), c, 0.0))
+    return weak if weak.any() else None
 
 
 def _is_choice(penalty: RequestedPenalty) -> bool:
@@ -414,4 +458,8 @@ def _merged_coefficients(*parts: Sums, space: Space, request: Request) -> np.nda
     """Return the coefficients of the merged parts; a worker without a GPU solves on its cores, as `fit` does."""
     resources = execution.resources(execution.present(request.device))
     total = Sums.merge(parts, space.frame)
-    return _solved(total, space, request.penalty, request.solver, parts, resources)[0].coefficients
+    solution, penalty, _ = _solved(total, space, request.penalty, request.solver, parts, resources)
+    weak = weak_members(total, space, penalty, solution)
+    if weak is None or weak.size == 1:
+        return solution.coefficients
+    return np.where(weak == 0, solution.coefficients, np.nan)

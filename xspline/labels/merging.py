@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from xspline.arguments import brief
 from xspline.labels.field import Field
 from xspline.labels.fit import Fit
 from xspline.labels.read.parts import Part
@@ -44,6 +45,8 @@ def merge_models(
         determine all its coefficients.
     """
     predictions = []  # the statistics of each field's own predictions at its observations
+    if not isinstance(fields, Iterable) or hasattr(fields, "dtype"):
+        raise TypeError(f"merge_models takes a list of Fields, not {brief(fields)}")
     for i, field in enumerate(fields):
         if not isinstance(field, Field):
             raise TypeError(

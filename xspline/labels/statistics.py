@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import xarray as xr
 
 from xspline import execution, notebook
+from xspline.arguments import NotAnArray, checked
 from xspline.labels.errors import read_errors_name_labels, unknown_name
 from xspline.labels.read.coordinates import warn_left_out
 from xspline.labels.read.observations import Variable
@@ -28,7 +29,7 @@ Data = TypeVar("Data", bound=xr.DataArray | xr.Dataset)
 
 
 @dataclass(frozen=True, eq=False)
-class Statistics(files.Stored, Generic[Data]):
+class Statistics(NotAnArray, files.Stored, Generic[Data]):
     """The sufficient statistics of a fit in one Space (paper, equation 5 and section 2.4), as a list of parts.
 
     ``a + b`` concatenates parts and ``a - b`` takes them away again, so that ``(a + b) - b`` is ``a`` bit for bit;
@@ -137,7 +138,7 @@ class Statistics(files.Stored, Generic[Data]):
 
     def __add__(self, other: Any) -> Statistics[Data]:
         if not isinstance(other, Statistics):
-            return NotImplemented
+            raise self.unlike(other)
         return merge([self, other])
 
     def __radd__(self, other: Any) -> Statistics[Data]:
@@ -145,7 +146,7 @@ class Statistics(files.Stored, Generic[Data]):
 
     def __sub__(self, other: Any) -> Statistics[Data]:
         if not isinstance(other, Statistics):
-            return NotImplemented
+            raise self.unlike(other)
         _check_compatible(self, other)
         if self._collapsed:
             raise ValueError(
@@ -180,10 +181,11 @@ class Statistics(files.Stored, Generic[Data]):
                 "the parts and select there"
             )
         for name in named:
-            if name not in self.holders:
+            if not (isinstance(name, str) and name in self.holders):
                 raise unknown_name(name, "holder", self.holders)
         return replace(self, parts=tuple(part for part in self.parts if keep(part)))
 
+    @checked
     def collapse(self, holder: str | None = None) -> Statistics[Data]:
         """Return the total as one part: smaller, but no holder can be removed any more."""
         sums = {name: self.total(name) for name in self.variables}
@@ -230,12 +232,13 @@ class Statistics(files.Stored, Generic[Data]):
 
     def __getitem__(self, name: str) -> Statistics[xr.DataArray]:
         """Return the statistics of one variable of a Dataset."""
-        if name not in self.variables:
+        if not (isinstance(name, str) and name in self.variables):
             raise unknown_name(name, "fitted variable", self.variables)
         parts = tuple(Part.of({name: p.sums[name]}, p.holder, p.provenance) for p in self.parts)
         variables = {name: self.variables[name]}
         return replace(self, parts=parts, variables=variables, _is_dataset=False)  # type: ignore[return-value]
 
+    @checked
     def solve(
         self, penalty: Any = None, *, solver: str | None = None, device: str | None = None
     ) -> Field[Data]:
@@ -266,6 +269,7 @@ class Statistics(files.Stored, Generic[Data]):
 
         return Field.from_statistics(self, penalty, solver, device)
 
+    @checked
     def recover(
         self,
         equation: str | Sequence[str],
@@ -293,6 +297,7 @@ class Statistics(files.Stored, Generic[Data]):
         """
         return self.solve().recover(equation, known=known, vary=vary, dims=dims, method=method)
 
+    @checked
     def discover(
         self,
         response: str,
@@ -308,6 +313,7 @@ class Statistics(files.Stored, Generic[Data]):
             response, terms=terms, order=order, power=power, known=known, dims=dims
         )
 
+    @checked
     def constrain(
         self,
         equation: str | Sequence[str],

@@ -144,6 +144,11 @@ def unevenness(columns: Mapping[str, Array], u: Array) -> dict[str, float]:
     return uneven
 
 
+def one_place(x: Array) -> float:
+    """Return the distance up to which labels are one: those of two files may be rounded to float32 in one of them."""
+    return 8 * float(np.finfo(np.float32).eps) * float(np.ptp(x)) if x.size else 0.0
+
+
 def repeated(points: Array, values: Array) -> int:
     """Return how many observations are records that are there twice, at equal points [n, d] with equal values.
 
@@ -151,7 +156,9 @@ def repeated(points: Array, values: Array) -> int:
     """
     if values.size < 2:
         return 0
-    order = np.lexsort((values, *points.T))
-    same_place = np.all(np.diff(points[order], axis=0) == 0, axis=1)
-    same = same_place & (np.diff(values[order]) == 0)
+    step = np.array([one_place(x) or 1.0 for x in points.T])
+    order = np.lexsort((values, *np.round(points / step).T))
+    same_place = np.all(np.abs(np.diff(points[order], axis=0)) <= step, axis=1)
+    scale = float(np.max(np.abs(values)))
+    same = same_place & (np.abs(np.diff(values[order])) <= 4 * float(np.finfo(np.float32).eps) * scale)
     return int(same.sum()) if 2 * same.sum() > same_place.sum() else 0

@@ -11,6 +11,7 @@ from typing import Any
 import cftime
 import numpy as np
 
+from xspline.arguments import brief
 from xspline.spaces import instants
 from xspline.spaces.instants import STANDARD, Array, Floats
 
@@ -47,8 +48,8 @@ class Axis:
     epoch: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"axis kind {self.kind!r} is none of {', '.join(KINDS)}")
+        if not (isinstance(self.kind, str) and self.kind in KINDS):
+            raise ValueError(f"axis kind {brief(self.kind)} is none of {', '.join(KINDS)}")
         calendar = instants.canonical_calendar(self.calendar or STANDARD) if self.kind == "time" else None
         object.__setattr__(self, "calendar", calendar)
         if self.kind != "number":

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from xspline.arguments import brief
 from xspline.spaces.axis import Axis
 from xspline.spaces.basis import (
     Basis,
@@ -32,10 +33,14 @@ def as_basis(value: Any) -> Basis:
     """A basis as it is; an integer as a cubic B-spline of that size."""
     if isinstance(value, Basis):
         return value
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return BSpline(int(value))
-    kind = f", one of the class: write {value.__name__}(...)" if value in Basis.kinds.values() else ""
-    raise TypeError(f"expected a basis or an integer (the size of a cubic B-spline), got {value!r}{kind}")
+    value = plain_number(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return BSpline(value)
+    is_class = isinstance(value, type) and issubclass(value, Basis)
+    kind = f", one of the class: write {value.__name__}(...)" if is_class else ""
+    raise TypeError(
+        f"expected a basis or an integer (the size of a cubic B-spline), got {brief(value)}{kind}"
+    )
 
 
 def _longer(basis: Basis, axis: Axis, low: float, high: float) -> Basis:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from xspline.arguments import NotAnArray, brief
 from xspline.spaces.axis import Axis
 from xspline.spaces.bspline import SplineTerm, union_features
 from xspline.spaces.features import Features, Floats, Global, TermFunctions, weyl
@@ -34,7 +35,7 @@ def coordinate_in_errors(name: str) -> Iterator[None]:
         raise kind(f"{name}: {error}") from None
 
 
-class Basis:
+class Basis(NotAnArray):
     """Functions of one coordinate. ``a + b`` is their union."""
 
     kinds: ClassVar[dict[str, type[Basis]]] = {}
@@ -76,17 +77,13 @@ class Basis:
 
         Parameters
         ----------
-        axis : Axis
-            How labels of the coordinate are read.
-        extent : tuple of float or None
-            Range of the data, as floats of the axis.
-        name : str
-            The coordinate, for messages.
+        axis : how labels of the coordinate are read.
+        extent : range of the data, as floats of the axis.
+        name : the coordinate, for messages.
 
         Raises
         ------
-        TypeError, ValueError
-            For a domain or duration that does not fit the axis, or a domain that is nowhere given.
+        TypeError, ValueError : for a domain or duration that does not fit the axis, or a domain that is nowhere given.
         """
         with coordinate_in_errors(name):
             bound = self._bind(axis, extent)
@@ -147,8 +144,7 @@ class Basis:
 
         Raises
         ------
-        ValueError
-            The functions of a longer domain would be others.
+        ValueError : the functions of a longer domain would be others.
         """
         raise ValueError(
             f"{self!r} cannot be extended: its functions in a longer domain are others; begin anew, in a space of that "
@@ -188,7 +184,9 @@ class Basis:
         return self.code()
 
     def __add__(self, other: Basis) -> Basis:
-        return Union((self, other)) if isinstance(other, Basis) else NotImplemented
+        if not isinstance(other, Basis):
+            raise self.unlike(other)
+        return Union((self, other))
 
 
 @lru_cache(maxsize=512)
@@ -243,7 +241,7 @@ class Union(Basis):
 
     @property
     def domain(self) -> Domain | None:
-        """That of the terms that are not periodic."""
+        """The domain of the terms that are not periodic."""
         return next((term.domain for term in self.terms if term.spans and term.domain is not None), None)
 
     @property
@@ -379,7 +377,9 @@ def plain(value: Any) -> Any:
 
 
 def plain_number(value: Any) -> Any:
-    """NumPy numbers as Python numbers; anything else as it is."""
+    """NumPy numbers, and arrays of one without dimensions, as Python numbers; anything else as it is."""
+    if getattr(value, "ndim", None) == 0 and not isinstance(value, np.generic):
+        value = np.asarray(value)[()]
     return value.item() if isinstance(value, np.generic) and value.dtype.kind in "iuf" else value
 
 
@@ -387,9 +387,11 @@ def checked_domain(domain: Any) -> Domain | None:
     """A domain as a tuple of two plain labels, lo < hi if they are numbers; None stays None."""
     if domain is None:
         return None
-    if isinstance(domain, str) or not hasattr(domain, "__len__") or len(domain) != 2:
-        raise ValueError(f"domain {domain!r} is not a pair; pass domain=(lo, hi)")
-    lo, hi = (plain_number(end) for end in domain)
+    is_pair = hasattr(domain, "__len__") and getattr(domain, "shape", (2,)) == (2,)
+    ends = list(domain) if is_pair and not isinstance(domain, str) else []
+    if len(ends) != 2:
+        raise ValueError(f"domain {brief(domain)} is not a pair; pass domain=(lo, hi)")
+    lo, hi = map(plain_number, ends)
     numbers = isinstance(lo, int | float) and isinstance(hi, int | float)
     if numbers and not (lo < hi and math.isfinite(hi - lo)):
         raise ValueError(f"domain ({lo!r}, {hi!r}) must have finite lo < hi")

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline import notebook
+from xspline.arguments import brief, is_by_name
 from xspline.spaces.axis import Axis
 from xspline.spaces.bases import BSpline, Fourier, Polynomial, as_basis
 from xspline.spaces.basis import Basis, Extent, Union, coordinate_in_errors, range_of, stored
@@ -32,14 +33,10 @@ class Frame:
 
     Parameters
     ----------
-    sizes, offsets : tuple of int
-        K and O per axis.
-    periodic : tuple of bool
-        Whether function indices count modulo K.
-    constant : tuple of ndarray, [K]
-        Coefficients of the function 1.
-    everywhere : tuple of int, optional
-        Of a basis in cells, how many functions are active in all of them: its first m, see `Arrow`. Else 0.
+    sizes, offsets : K and O per axis.
+    periodic : whether function indices count modulo K.
+    constant : [K], coefficients of the function 1.
+    everywhere : of a basis in cells, how many functions are active in all of them: its first m, see `Arrow`. Else 0.
     """
 
     sizes: tuple[int, ...]
@@ -116,6 +113,19 @@ class Space:
         extents: Mapping[str, Extent] | None = None,
         from_data: Sequence[str] = (),
     ) -> None:
+        for what, given in (
+            ("bases", bases),
+            ("axes", {} if axes is None else axes),
+            ("extents", {} if extents is None else extents),
+        ):
+            if not is_by_name(given):
+                raise TypeError(f"{what}={brief(given)} has to be a mapping from the names of coordinates")
+        if wrong := [name for name, ends in (extents or {}).items() if np.shape(ends) != (2,)]:
+            raise ValueError(f"the extent of {wrong[0]!r} has to be a pair, the lowest and the highest label")
+        if wrong := [name for name, axis in (axes or {}).items() if not isinstance(axis, Axis)]:
+            raise TypeError(
+                f"the axis of {wrong[0]!r} has to be an xs.Axis, as in axes={{'x': xs.Axis(units='m')}}"
+            )
         if not bases:
             raise ValueError(
                 'a space needs at least one coordinate, as in Space({"x": BSpline(13, domain=(0, 1))})'
@@ -186,7 +196,10 @@ class Space:
         for name, labels in ranges.items():
             axis, basis = self._coordinate(name)
             with coordinate_in_errors(name):
-                x = axis.to_float(np.atleast_1d(np.asarray(labels)))
+                try:
+                    x = axis.to_float(np.atleast_1d(np.asarray(labels)))
+                except (TypeError, ValueError) as error:
+                    raise ValueError(f"{brief(labels)} are no labels of it ({error}); pass a list") from error
                 if not (x.size and np.isfinite(x).all()):
                     raise ValueError(f"extend takes labels, none of them missing or infinite, not {labels!r}")
                 bases[name] = basis.extended(axis, float(x.min()), float(x.max()))
@@ -272,7 +285,6 @@ class Space:
         return _canonical({"schema": SPACE_SCHEMA, "axes": axes, "from_data": self.from_data})
 
     @staticmethod
-    @lru_cache(maxsize=64)
     def from_json(text: str) -> Space:
         """Build a space from the text of `to_json`.
 
@@ -297,16 +309,9 @@ class Space:
         >>> Space.from_json(space.to_json()) == space
         True
         """
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.get("schema") != SPACE_SCHEMA:
-            schema = data.get("schema") if isinstance(data, dict) else None
-            raise ValueError(
-                f"the text is no space of schema {SPACE_SCHEMA} (it says {schema!r}); a newer xspline may read it"
-            )
-        items = {item["name"]: item for item in data["axes"]}
-        bases: dict[str, Basis | int] = {name: Basis.from_dict(item["basis"]) for name, item in items.items()}
-        axes = {name: Axis.from_dict(item["axis"]) for name, item in items.items()}
-        return Space(bases, axes=axes, from_data=data["from_data"])
+        if not isinstance(text, str):
+            raise TypeError(f"from_json takes the text that to_json gave, not {brief(text)}")
+        return _parsed(text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Space.from_json, (self.to_json(),)
@@ -523,3 +528,21 @@ def _hull(axis: Axis, basis: Basis, other: Basis) -> Basis:
     mine, theirs = basis.with_domain(domain), other.with_domain(domain)
     larger = theirs.count > mine.count if alike else d - c > b - a
     return theirs if larger else mine
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Space:
+    """The space of a text, parsed once."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"the text is no JSON ({error}); pass what to_json gave") from error
+    if not isinstance(data, dict) or data.get("schema") != SPACE_SCHEMA:
+        schema = data.get("schema") if isinstance(data, dict) else None
+        raise ValueError(
+            f"the text is no space of schema {SPACE_SCHEMA} (it says {schema!r}); a newer xspline may read it"
+        )
+    items = {item["name"]: item for item in data["axes"]}
+    bases: dict[str, Basis | int] = {name: Basis.from_dict(item["basis"]) for name, item in items.items()}
+    axes = {name: Axis.from_dict(item["axis"]) for name, item in items.items()}
+    return Space(bases, axes=axes, from_data=data["from_data"])

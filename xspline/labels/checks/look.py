@@ -62,7 +62,7 @@ def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
         "is_whole": len(boxes) == 1,
         "at": at,
         "matters": largest > 3 * float(np.std(np.concatenate([part.values for part in parts]))),
-        "repeated": sum(part.repeated() for part in parts),
+        "repeated": sum(part.repeated() for part in parts) + _repeated_labels(fit.space, observed),
         "correlated": _correlated(parts, errors),
         "uneven": assumptions.unevenness(columns, u),
     }
@@ -114,7 +114,10 @@ class Sample:
             root = np.sqrt(np.maximum(spread.values, 0.0))
         along = {}
         for name, span in zip(arrangement.names, arrangement.spans, strict=True):
-            x = xr.Variable(span, np.asarray(floats(coordinates[name], name, space, span, data.sizes)))
+            values_of = _on_circle(
+                space, name, np.asarray(floats(coordinates[name], name, space, span, data.sizes))
+            )
+            x = xr.Variable(span, values_of)
             along[name] = np.asarray(x.set_dims(dict(data.sizes)).transpose(*data.dims).values)
         is_scattered = len(set(arrangement.spans)) == 1 and not arrangement.pooled
         return cls(
@@ -151,6 +154,40 @@ class Sample:
             return 0.0, ""
         where = np.unravel_index(int(np.nanargmax(np.abs(u))), u.shape)
         return float(abs(self.residual[where])), _text_at(self.data, where)
+
+
+def _on_circle(space: Space, name: str, x: Array) -> Array:
+    """Return labels as numbers, of longitudes in the first turn, where 0 and 360 are one place."""
+    period = space.axis(name).wrap
+    return np.mod(x, period) if period else x
+
+
+def _repeated_labels(space: Space, observed: Observations) -> int:
+    """Return how many values of a grid are at labels that are there twice, if those of the first pair are equal."""
+    repeated, arrangement = 0, observed.arrangement
+    for name, span in zip(arrangement.names, arrangement.spans, strict=True):
+        coordinate = observed.coordinates[name]
+        if (
+            coordinate.dims != span
+            or len(span) != 1
+            or arrangement.spans.count(span) > 1
+            or len(arrangement.spans) < 2
+        ):
+            continue
+        (dim,) = span
+        x = _on_circle(space, name, np.asarray(floats(coordinate, name, space, span, observed.data.sizes)))
+        order = np.argsort(x, kind="stable")
+        again = np.flatnonzero(np.diff(x[order]) <= assumptions.one_place(x))
+        if again.size:
+            two = {dim: order[again[0] : again[0] + 2]}
+            pair = observed.data.isel(two).astype(np.float64)
+            if observed.weights is not None:
+                pair = pair.where(observed.weights.isel(two, missing_dims="ignore").values > 0)
+            first, second = np.moveaxis(pair.values, pair.dims.index(dim), 0)
+            same = np.isfinite(first) & (first == second)
+            if same.any() and np.array_equal(first, second, equal_nan=True):
+                repeated += again.size * int(same.sum())
+    return repeated
 
 
 def _text_at(data: xr.DataArray, where: tuple[Any, ...]) -> str:
@@ -211,7 +248,7 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
     usual, suspects, places, beyond, count = [], [], [], [], 0
     for member in members:
         values = member.pyramid.values[: member.pyramid.count]
-        own = rng.permutation(values.size)[:MOST]
+        own = rng.permutation(values.size if member.inner is None else member.inner)[:MOST]
         count += own.size
         furthest = own[np.argsort(-apart(member.pyramid.trees[0], values, own), kind="stable")[:each]]
         suspects.append(member.withheld(furthest))
@@ -231,12 +268,16 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
     ]
     return {
         **assumptions.tails(u[known], largest[np.isfinite(largest)], count),
-        "is_whole": count == sum(member.pyramid.count for member in members),
+        "is_whole": count == sum(member.pyramid.count for member in members if member.inner is None),
         "at": f"that at {', '.join(labels)}",
         "matters": bool(np.concatenate(beyond)[farthest]),
-        "repeated": sum(
-            assumptions.repeated(m.coordinates, m.pyramid.values[: m.pyramid.count]) for m in members
-        ),
+        "repeated": sum(_repeated_among(space, m.coordinates, m.pyramid.values) for m in members),
         "correlated": {},
         "uneven": assumptions.unevenness(dict(zip(space.names, at[known].T, strict=True)), u[known]),
     }
+
+
+def _repeated_among(space: Space, coordinates: Array, values: Array) -> int:
+    """Return how many observations of a member with neighbours are there twice."""
+    columns = [_on_circle(space, name, x) for name, x in zip(space.names, coordinates.T, strict=True)]
+    return assumptions.repeated(np.stack(columns, axis=1), values[: len(coordinates)])

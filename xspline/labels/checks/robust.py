@@ -14,7 +14,7 @@ from xspline.kriging.pyramid import metric_of
 from xspline.labels import evaluation
 from xspline.labels.checks.look import Sample, boxes_of
 from xspline.labels.field import Field
-from xspline.labels.fine.residuals import places_of
+from xspline.labels.fine.in_memory import places_of
 from xspline.labels.fit import Fit
 from xspline.labels.read.observations import Observations, is_lazily_indexed, storage_chunks
 from xspline.labels.read.targets import Target, target_chunks
@@ -41,18 +41,19 @@ class Solver(Protocol):
 def reweighted(solved: Solver, observed: list[Observations]) -> tuple[Field[Any], list[Observations]]:
     """Return a field of functions whose large residuals count less, and the weighted observations.
 
-    Residuals give weights, and weights a field, until the scale of residuals settles.
+    Residuals give weights, and weights a field, until the scale of residuals settles. Its `passes` say how often.
     """
     observed = [_readable(o) for o in observed]
     weighted, before = observed, [np.nan] * len(observed)
-    for _ in range(PASSES):
+    for passes in range(1, PASSES + 1):
         field = solved(weighted)
         scales = [_scale(o, field.fits[o.name]) for o in observed]
-        if all(np.all(abs(a - b) < SETTLED * a) for a, b in zip(scales, before, strict=True)):
+        settled = all(np.all(abs(a - b) < SETTLED * a) for a, b in zip(scales, before, strict=True))
+        if settled or passes == PASSES:
             break
         weighted = [_weighted(o, field.fits[o.name], s) for o, s in zip(observed, scales, strict=True)]
         before = scales
-    return field, weighted
+    return field._as_robust(passes, settled), weighted
 
 
 def without_contradicted(
@@ -73,8 +74,8 @@ def without_contradicted(
     field = solved(without(marked))
     wrong = [_contradicted(field.fits[o.name], o, mark) for o, mark in zip(observed, marked, strict=True)]
     if all(np.array_equal(a, b) for a, b in zip(wrong, marked, strict=True)):
-        return field, without(marked)
-    return solved(without(wrong)), without(wrong)
+        return field._as_robust(2, True), without(marked)
+    return solved(without(wrong))._as_robust(3, True), without(wrong)
 
 
 def _readable(observed: Observations) -> Observations:

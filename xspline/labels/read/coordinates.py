@@ -15,7 +15,7 @@ from xspline.labels.errors import unknown_name
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, Space
 from xspline.spaces.basis import coordinate_in_errors
-from xspline.spaces.conversions import are_one, converted
+from xspline.spaces.conversions import are_one, converted, degrees_in
 from xspline.spaces.space import near_labels
 from xspline.sums import Tally
 
@@ -27,8 +27,7 @@ def coordinate_of(
 
     Raises
     ------
-    ValueError
-        The name is a data variable (`others`), is unknown (near misses are suggested), or is a dimension
+    ValueError : the name is a data variable (`others`), is unknown (near misses are suggested), or is a dimension
         without labels while every holder has to agree on the labels.
     """
     if name in data.coords:
@@ -60,8 +59,7 @@ def in_units_of(space: Space, coordinate: xr.DataArray, name: str) -> xr.DataArr
 
     Raises
     ------
-    ValueError
-        The units measure different things, or are not known.
+    ValueError : the units measure different things, or are not known.
     """
     given, axis, domain = units_of(coordinate), space.axis(name), space.basis(name).domain
     if axis.kind != "number" or are_one(given, axis.units):
@@ -145,6 +143,46 @@ def extent_of(x: np.ndarray, axis: Axis, name: str) -> tuple[float, float]:
     return lo, lo + span
 
 
+def warn_of_degrees(coordinates: Mapping[str, xr.DataArray], axes: Mapping[str, Axis]) -> None:
+    """Warn of latitudes beyond the poles, and of longitudes without units that close a circle of 2π."""
+    for name, c in coordinates.items():
+        axis = axes[name]
+        if (
+            axis.kind != "number"
+            or axis.role not in ("latitude", "longitude")
+            or c.chunks is not None
+            or c.size < 3
+        ):
+            continue
+        x = axis.to_float(c.values)
+        low, high = float(np.nanmin(x)), float(np.nanmax(x))
+        if axis.role == "latitude" and max(-low, high) * (degrees_in(axis.units) or 1.0) > 90.01:
+            warn(
+                f"{name!r} is taken for a latitude, and its labels go from {low:.4g} to {high:.4g}, beyond the poles: "
+                "rename it if it is none, or exchange latitude and longitude"
+            )
+        step = (high - low) / (c.size - 1)
+        closes = c.ndim == 1 and abs(high - low + step - 2 * np.pi) < 0.01 * step
+        if axis.role == "longitude" and not units_of(c) and (closes or abs(high - low - 2 * np.pi) < 1e-6):
+            warn(
+                f"the labels of {name!r} close a circle of 2π, and are taken for degrees; say what they are by "
+                f"data[{name!r}].attrs['units'] = 'radian', or 'degrees_east'"
+            )
+
+
+def seam_once(coordinates: Mapping[str, xr.DataArray], space: Space) -> xr.DataArray | None:
+    """Return weights with which the meridian that a grid has at both ends, as at 0 and 360, counts once; else None."""
+    for name, c in coordinates.items():
+        period = space.axis(name).wrap
+        alone = c.ndim == 1 and c.chunks is None and sum(c.dims == o.dims for o in coordinates.values()) == 1
+        if not (period and alone and c.size > 2):
+            continue
+        x = space.axis(name).to_float(c.values)
+        if abs(x[-1] - x[0]) == period == np.ptp(x):
+            return xr.DataArray(np.where(np.arange(x.size) < x.size - 1, 1.0, 0.0), dims=c.dims)
+    return None
+
+
 # ---- dimensions
 
 
@@ -193,8 +231,7 @@ def arrange(
 
     Raises
     ------
-    ValueError
-        A coordinate spans a dimension that the data lack, or a pooled dimension is unknown or is spanned.
+    ValueError : a coordinate spans a dimension that the data lack, or a pooled dimension is unknown or is spanned.
     """
     spans = [set(c.dims) for c in coordinates.values()]
     for _ in spans:  # each becomes the union of all that it is linked to by shared dimensions
@@ -227,8 +264,7 @@ def floats(
 
     Raises
     ------
-    ValueError
-        Its units measure something else, or another coordinate has another length along one of its dimensions.
+    ValueError : its units measure something else, or another coordinate has another length along one of its dimensions.
     """
     for dim, n in coordinate.sizes.items():
         if n != sizes[dim]:

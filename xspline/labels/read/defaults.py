@@ -7,8 +7,7 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
-from numbers import Real
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -41,7 +40,6 @@ class Defaults(NamedTuple):
 
     Parameters
     ----------
-    bases : dict of str to Basis
     extents : dict of str to (float, float)
         Ranges of the coordinates, as floats of their axes.
     """
@@ -77,13 +75,9 @@ def single_for(
 
     Parameters
     ----------
-    data : DataArray or Dataset
-    pooled : iterable of hashable
-        Dimensions of repeated observations; what spans them is not fitted.
-    seconds : float, optional
-        The budget: 10 if it is not given.
-    smooth : bool
-        Whether there will be a penalty on roughness.
+    pooled : dimensions of repeated observations; what spans them is not fitted.
+    seconds : the budget: 10 if it is not given.
+    smooth : whether there will be a penalty on roughness.
 
     Returns
     -------
@@ -91,10 +85,8 @@ def single_for(
 
     Raises
     ------
-    ValueError
-        No coordinate is left, a Dataset holds no numeric variable, or the budget is not positive.
-    TypeError
-        The budget is not a number.
+    ValueError : no coordinate is left, a Dataset holds no numeric variable, or the budget is not positive.
+    TypeError : the budget is not a number.
     """
     seconds = checked_seconds(SECONDS if seconds is None else seconds)
     chosen, pooled = _coordinates(data, set(pooled)), set(pooled)
@@ -113,12 +105,8 @@ def single_for(
     return Defaults(sized(bases, labels, sizes, seconds / len(fitted)), extents)
 
 
-def checked_seconds(seconds: Any) -> float:
-    """Return a budget; TypeError or ValueError where it is none."""
-    if not isinstance(seconds, Real):
-        raise TypeError(
-            f"seconds={seconds!r} is not a number; pass the seconds of a budget, as in seconds=10"
-        )
+def checked_seconds(seconds: float) -> float:
+    """Return a budget; ValueError where it is none."""
     if not float(seconds) > 0:
         raise ValueError(f"seconds={seconds!r} is no time to choose the smoothing in; pass a positive number")
     return float(seconds)
@@ -145,19 +133,23 @@ def coarse_for(data: Data, pooled: Iterable[Hashable] = ()) -> Defaults:
     return Defaults(bases, extents)
 
 
-def code(space: Space | Mapping[str, Basis]) -> str:
+def code(space: Space | Mapping[str, Basis], bound: Mapping[str, Basis] | None = None) -> str:
     """Return the mapping of names to bases as Python, with ``import xspline as xs``.
 
-    Domains that a Space took from the data are left out, so that with the same data it gives the same Space again.
+    Domains that a Space took from the data are left out, so that with the same data it gives the same Space again;
+    `bound` are other bases, of the coordinates of the Space.
     """
-    bases = dict(space) if isinstance(space, Mapping) else {n: _requested(space, n) for n in space.names}
+    if isinstance(space, Mapping):
+        bases = dict(space)
+    else:
+        bases = {n: _requested(space, n, (bound or {}).get(n)) for n in space.names}
     items = (f"{json.dumps(name, ensure_ascii=False)}: {basis.code('xs.')}" for name, basis in bases.items())
     return f"{{{', '.join(items)}}}"
 
 
-def _requested(space: Space, name: str) -> Basis:
+def _requested(space: Space, name: str, bound: Basis | None = None) -> Basis:
     """Return a bound basis as a user would write it: the year by its name, without what came from the data."""
-    axis, basis = space.axis(name), space.basis(name)
+    axis, basis = space.axis(name), bound or space.basis(name)
     if isinstance(basis, Union):
         return Union(tuple(_requested_term(term, axis, name in space.from_data) for term in basis.terms))
     if isinstance(basis, BSpline) and name in space.from_data:

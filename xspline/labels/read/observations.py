@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +11,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from xspline.execution import HolderCodes, Source, type_of_blocks
-from xspline.labels.errors import label_text, place
+from xspline.labels.errors import label_text, place, unknown_name
 from xspline.labels.read.cf import auxiliary
-from xspline.labels.read.coordinates import Arrangement, arrange, floats
+from xspline.labels.read.coordinates import Arrangement, arrange, floats, seam_once
 from xspline.solve.errors import warn
 from xspline.spaces import Space
 
@@ -64,6 +64,15 @@ class Variable:
                     f"batch dimension {dim!r} of {self.name!r} has labels {_brief(a)} in one part and {_brief(b)} "
                     "in the other; select the same members first"
                 )
+
+    def member(self, place: Sequence[int]) -> str:
+        """Return the labels of a member of the batch: ``station=17``."""
+        coords = self.batch.coords
+        labels = [
+            label_text(coords[dim].values[i]) if dim in coords else str(i)
+            for dim, i in zip(self.batch_dims, place, strict=True)
+        ]
+        return ", ".join(f"{dim}={label}" for dim, label in zip(self.batch_dims, labels, strict=True))
 
     def along(self, dim: Hashable, n: int) -> Variable:
         """Return these labels with a first batch dimension more, of n entries."""
@@ -163,6 +172,31 @@ class LazyReader:
         return self._variable[slices].data
 
 
+def observations_of(
+    variables: Iterable[xr.DataArray],
+    coordinates: Mapping[str, xr.DataArray],
+    space: Space,
+    pooled: tuple[Hashable, ...],
+    weights: Any,
+    holders: Holders | None = None,
+) -> list[Observations]:
+    """Return the observations of some variables; a meridian that a grid has twice counts once, which is told."""
+    once = seam_once(coordinates, space)
+    if once is not None:
+        (dim,) = once.dims
+        warn(
+            f"the first and the last label along {dim!r} are one meridian, which counts once: the values at the first "
+            f"are taken; data.isel({dim}=slice(0, -1)) does without this warning"
+        )
+    observed = []
+    for variable in variables:
+        own = checked_weights(weights, variable)
+        if once is not None:
+            own = once if own is None else own * once
+        observed.append(Observations(variable, coordinates, pooled, own, holders))
+    return observed
+
+
 @dataclass(frozen=True, eq=False)
 class Observations:
     """One variable with everything that its fit needs, in labels.
@@ -197,8 +231,7 @@ class Observations:
 
         Raises
         ------
-        ValueError
-            The data lack the dimension of the holders, or it is one of their batch dimensions.
+        ValueError : the data lack the dimension of the holders, or it is one of their batch dimensions.
         """
         arrangement, data = self.arrangement, self.data
         coordinates = tuple(
@@ -296,8 +329,7 @@ def fitted_variables(dataset: xr.Dataset, dims: set[Hashable]) -> dict[str, xr.D
 
     Raises
     ------
-    ValueError
-        No variable spans them, or the names of two are one text.
+    ValueError : no variable spans them, or the names of two are one text.
     """
     silent = auxiliary(dataset.variables)
     variables = {n: v for n, v in dataset.data_vars.items() if n not in silent}
@@ -325,12 +357,13 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
 
     Raises
     ------
-    ValueError
-        They span another dimension, or their labels differ from the data's.
+    ValueError : they span another dimension, or their labels differ from the data's.
     """
     if weights is None:
         return None
     if isinstance(weights, xr.Dataset):
+        if data.name not in weights:
+            raise unknown_name(str(data.name), "variable of the weights", weights.data_vars)
         weights = weights[data.name]
     if not isinstance(weights, xr.DataArray):
         raise TypeError(
@@ -351,7 +384,20 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
             f"weights and {data.name or 'the data'} have different labels ({_first_difference(data, weights)}); "
             f"select or reindex the weights: weights.reindex_like(data, method='nearest', tolerance=...)"
         ) from error
+    if weights.variable._in_memory:
+        _check_spread(weights)
     return weights.transpose(*(d for d in data.dims if d in weights.dims))
+
+
+def _check_spread(weights: xr.DataArray) -> None:
+    """Raise ValueError where rounding leaves nothing of the smallest weights beside the largest."""
+    used = weights.values[(weights.values > 0) & np.isfinite(weights.values)].astype(np.float64)
+    if used.size and used.min() < np.finfo(np.float64).eps * used.max():
+        raise ValueError(
+            f"the weights go from {used.min():.3g} to {used.max():.3g}, which float64 does not add up: the smallest "
+            "count for nothing beside the largest. Set such weights to 0, which leaves observations out, and mend "
+            "those that are too large"
+        )
 
 
 def _first_difference(data: xr.DataArray, weights: xr.DataArray) -> str:
@@ -390,16 +436,13 @@ def holders_of(holder: Any, data: xr.DataArray | xr.Dataset) -> Holders | None:
 
     Parameters
     ----------
-    holder
-        1-D labels along a dimension of the data; or the name of a 1-D coordinate of theirs, or of a component of
+    holder : 1-D labels along a dimension of the data; or the name of a 1-D coordinate of theirs, or of a component of
         one (``"time.year"``), as in ``groupby``; or any other name.
 
     Raises
     ------
-    TypeError
-        Neither a name nor 1-D labels.
-    ValueError
-        The labels do not fit the data, or some are missing.
+    TypeError : neither a name nor 1-D labels.
+    ValueError : the labels do not fit the data, or some are missing.
     """
     if isinstance(holder, str) and not holder:
         raise ValueError("holder='' names nobody; pass a name, labels along a dimension, or leave it out")

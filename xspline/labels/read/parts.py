@@ -72,7 +72,7 @@ def checked_part(
     """Return a part of sums without infinities and bad weights, else ValueError with the labels of the first."""
     for name, s in sums.items():
         check_tally(s.tally, data[name], name)
-        check_range(s, name)
+        check_range(s, data[name], name)
     return Part.of(sums, holder, provenance)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from xspline.arguments import brief, is_number
 from xspline.labels.errors import unknown_name
 from xspline.labels.read.cf import is_date, role_of
 from xspline.labels.read.coordinates import floats
@@ -76,14 +77,10 @@ def resolve(
 
     Raises
     ------
-    TypeError
-        `at` is nothing that names its labels.
-    ValueError
-        A name is not fitted, a coordinate is neither given nor remembered, a label is a slice, or an object that has
-        the coordinates under other names does not say which of them is meant.
+    TypeError : `at` is nothing that names its labels.
+    ValueError : a name is not fitted, a coordinate is neither given nor remembered, a label is a slice, or an object
+        that has the coordinates under other names does not say which of them is meant.
     """
-    if not isinstance(extrapolate, bool | np.bool_):
-        raise TypeError(f"extrapolate={extrapolate!r} has to be True or False")
     _check_chunks(chunks)
     at = _named(at, space)
     is_object = isinstance(at, xr.DataArray | xr.Dataset)
@@ -137,16 +134,18 @@ def _check_chunks(chunks: Any) -> None:
     """Raise ValueError unless these are chunk sizes that Dask reads: "auto", -1 for one chunk, or positive integers."""
 
     def is_size(size: Any) -> bool:
-        is_whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
-        return size is None or size == "auto" or (is_whole and (size == -1 or size > 0))
+        is_whole = isinstance(size, int | np.integer) and is_number(size) and size < 2**63
+        named = size is None or (isinstance(size, str) and size == "auto")
+        return named or bool(is_whole and (size == -1 or size > 0))
 
-    sizes = list(chunks.values()) if isinstance(chunks, Mapping) else [chunks]
+    by_name = isinstance(chunks, Mapping) and not hasattr(chunks, "dims")
+    sizes = list(chunks.values()) if by_name else [chunks]
     for own in sizes:
-        parts = own if isinstance(own, tuple | list) and isinstance(chunks, Mapping) and own else [own]
+        parts = own if isinstance(own, tuple | list) and by_name and own else [own]
         if not all(map(is_size, parts)):
             raise ValueError(
-                f"chunks={chunks!r}: sizes are positive integers, -1 for one chunk or 'auto', for all dimensions or by "
-                "name, as in chunks={'time': 10}"
+                f"chunks={brief(chunks)}: sizes are positive integers, -1 for one chunk or 'auto', for all dimensions "
+                "or by name, as in chunks={'time': 10}"
             )
 
 
@@ -154,13 +153,12 @@ def checked_mask(mask: Any) -> int | xr.DataArray | xr.Dataset | None:
     """Return what `mask=` means; raise ValueError where it means nothing."""
     if isinstance(mask, str) and mask == "data":
         return 0
-    is_count = isinstance(mask, int | np.integer) and not isinstance(mask, bool) and mask >= 0
+    is_count = isinstance(mask, int | np.integer) and is_number(mask) and mask >= 0
     marks = mask.data_vars.values() if isinstance(mask, xr.Dataset) else (mask,)
     if mask is None or is_count or all(isinstance(m, xr.DataArray) and m.dtype == bool for m in marks):
         return int(mask) if is_count else mask
-    shown = type(mask).__name__ if np.ndim(mask) else repr(mask)
     raise ValueError(
-        f"mask={shown} is none of these: 'data', a number of knot cells (0, 1, ...), or a DataArray of bool "
+        f"mask={brief(mask)} is none of these: 'data', a number of knot cells (0, 1, ...), or a DataArray of bool "
         "that is True where values are kept, for example sea > 0"
     )
 
@@ -206,9 +204,8 @@ def _other_names(
 
     Raises
     ------
-    ValueError
-        Several names would do, a dimension of that name has no labels, another name is nearly the missing one, or the
-        object has none of the fitted coordinates.
+    ValueError : several names would do, a dimension of that name has no labels, another name is nearly the missing one,
+        or the object has none of the fitted coordinates.
     """
     owned = at.variables if isinstance(at, xr.Dataset) else at.coords
     unused = [name for name in owned if name not in space.names]
@@ -266,10 +263,16 @@ def _as_labels(name: str, value: Any) -> xr.DataArray:
         return value
     if isinstance(value, xr.Variable):
         return xr.DataArray(value)
-    array = np.asarray(value)
-    if array.ndim > 1:
+    if isinstance(value, Mapping):
+        raise TypeError(f"{name}={brief(value)} holds no labels; pass a DataArray or a list of them")
+    try:
+        array = np.asarray(value)
+        labels = xr.DataArray(array, dims=(name,) if array.ndim else ()) if array.ndim < 2 else None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}={brief(value)} holds no labels ({error}); pass a list of them") from error
+    if labels is None:
         raise ValueError(f"{name} is an array of {array.ndim} dimensions without names; pass a DataArray")
-    return xr.DataArray(array, dims=(name,) if array.ndim else ())
+    return labels
 
 
 # ---- chunks

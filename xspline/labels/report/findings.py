@@ -11,22 +11,19 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from xspline import notebook
-from xspline.labels.fit import Fit, SolvedApart, spread_of
-from xspline.solve import Roughness, condition_bound, rounded
+from xspline.labels.fit import Fit
+from xspline.labels.read import defaults
+from xspline.solve import Roughness, rounded
 from xspline.solve.errors import warn
-from xspline.spaces import Union
+from xspline.spaces import Basis, BSpline, Union
 from xspline.sums import Tally
 
-#: The condition beyond which a fit without penalty may be nearly singular: in one direction errors are thirty times
-#: what they are elsewhere. Measured: it is below 2 on any full grid, and where stations exceed it the field is
-#: somewhere off by more than the spread of the data.
-WEAK = 1e3
 #: Times the limit of what errors show from which the largest residual is worth a warning, so that tails are none.
 CERTAIN = 2.0
 #: Share of observations that are there twice from which it matters, about 1 % of the variance; ten times that warns.
@@ -111,12 +108,21 @@ def warn_of(fits: Mapping[str, Fit]) -> None:
 def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
     if fit.fine is not None:
-        return [*_fine(fit), *_left_out(fit), *_batch(fit), *_units(fit), *_residual(fit), *_errors(fit)]
+        return [
+            *_fine(fit),
+            *_left_out(fit),
+            *_batch(fit),
+            *_units(fit),
+            *_residual(fit),
+            *_robust(fit),
+            *_errors(fit),
+        ]
     ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
     even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
     choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_functions(fit), *_knots(fit)]
     system = list(_condition(fit)) or [Finding("condition", even)]
-    return [*choice, *system, *_left_out(fit), *_batch(fit), *_units(fit), *_residual(fit), *_errors(fit)]
+    of_errors = [*_residual(fit), *_robust(fit), *_errors(fit)]
+    return [*choice, *system, *_left_out(fit), *_batch(fit), *_units(fit), *of_errors]
 
 
 # ---- one subject each
@@ -212,8 +218,7 @@ def _knots(fit: Fit) -> Iterator[Finding]:
     used = ", ".join(
         f"{choice['functions'][n]:.3g} of the {sizes[n]} functions along {n!r}" for n in limited or full
     )
-    more = ", ".join(f"{name}={2 * sizes[name]}" for name in limited or full)
-    advice = f"take more and compare, for example {more}"
+    advice = _finer(fit, limited or full)
     if limited:
         text = f"{used} are in use, so the knots limit the fit, which its error bars do not know"
         yield Finding("knots", text, advice, warns=True)
@@ -224,31 +229,41 @@ def _knots(fit: Fit) -> Iterator[Finding]:
         yield Finding("knots", "they do not limit the fit")
 
 
+def _finer(fit: Fit, names: list[str]) -> str:
+    """Return advice for coordinates whose functions are all in use: a line with more, as far as there are labels."""
+    bases: dict[str, Basis] = {name: fit.space.basis(name) for name in fit.space.names}
+    finer = {name: more for name in names if (more := _with_more(fit, name)) is not None}
+    if not finer:
+        return "there are no more labels than functions: fit() without bases follows what these leave"
+    return f"take more and compare, for example fit({defaults.code(fit.space, {**bases, **finer})})"
+
+
+def _with_more(fit: Fit, name: str) -> Basis | None:
+    """Return a basis with twice as many splines, or as many as there are labels; None where it has that many."""
+    basis = fit.space.basis(name)
+    terms = basis.terms if isinstance(basis, Union) else (basis,)
+    (spline,) = (term for term in terms if isinstance(term, BSpline))
+    labels = (fit.statistics._fitted or {}).get(name)
+    most = fit.total.count.max() if labels is None else np.unique(labels).size
+    size = min(2 * spline.count, int(most) - sum(term.count for term in terms) + spline.count)
+    if size <= spline.count:
+        return None
+    more = replace(spline, size=size, knots=None, spacing=None)
+    return Union(tuple(more if term is spline else term for term in terms)) if len(terms) > 1 else more
+
+
 def _condition(fit: Fit) -> Iterator[Finding]:
-    solution = fit.solution
-    if (
-        solution is None
-        or not solution.factorisation.choice.exact
-        or isinstance(fit.known_penalty, SolvedApart)
-    ):
+    if fit.weak is None:
         return
-    if fit.known_penalty.bound(fit.total.gram, fit.space).gram(fit.space).terms:
-        return
-    if not (condition_bound(fit.total, fit.space, solution.factorisation) > WEAK).any():
-        return
-    sums, c = fit.total, fit.condition
-    variance = solution.rss / np.maximum(sums.count - fit.space.size, 1)
-    # The error of that direction is a third of the data's spread, or rounding errors are near.
-    unsure = (c > WEAK) & (c * variance > 0.1 * spread_of(sums, fit.space))
-    weak = c[unsure | (c > 1e12)]
-    if weak.size:
-        fits = "" if c.size == 1 else f" in {weak.size} of {c.size} fits"
-        ratio = math.sqrt(weak.max())
-        text = f"nearly singular{fits}: errors are {ratio:.3g} times as large in one direction as elsewhere"
-        advice = (
-            "there the field may be anything: pass a penalty ('reml' chooses one) or take fewer functions"
-        )
-        yield Finding("condition", text, advice, warns=True)
+    places = np.argwhere(fit.weak > 0)
+    several = fit.weak.size > 1
+    named = "; ".join(fit.variable.member(place) for place in places[:3])
+    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    which = f" in {len(places)} of {fit.weak.size} fits, which are NaN ({named}{more})" if several else ""
+    text = f"nearly singular{which}: errors are {fit.weak.max():.3g} times as large in one direction as elsewhere"
+    there = "" if several else "there the field may be anything: "
+    advice = f"{there}pass a penalty ('reml' chooses one) or take fewer functions"
+    yield Finding("condition", text, advice, warns=True)
 
 
 def _left_out(fit: Fit) -> Iterator[Finding]:
@@ -294,6 +309,17 @@ def _residual(fit: Fit) -> Iterator[Finding]:
     mean = "mean " if table.sigma.ndim else ""
     sigma = f"{mean}standard deviation {float(table.sigma.mean()):.3g} {units}".rstrip()
     yield Finding("residual", f"{sigma}, R² {float(table.r2.mean()):.3g}")
+
+
+def _robust(fit: Fit) -> Iterator[Finding]:
+    """How often a robust fit went over the data."""
+    if fit.robust:
+        advice = (
+            ""
+            if fit.robust["settled"]
+            else "its weights still changed: look at what the data hold so much of"
+        )
+        yield Finding("robust", f"gross errors were kept out in {fit.robust['passes']} passes", advice)
 
 
 def _errors(fit: Fit) -> Iterator[Finding]:

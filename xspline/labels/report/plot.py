@@ -46,7 +46,7 @@ def plot(
         raise ImportError(
             "plot() needs matplotlib, which is not installed: python -m pip install 'xarray-spline[plot]'"
         )
-    if band is not None and (isinstance(band, bool | str) or not 0 < band < 1):
+    if band is not None and not 0 < band < 1:
         raise ValueError(f"band={band!r} is no probability between 0 and 1, such as 0.95; None draws no band")
     if len(field.variables) > 1:
         names = list(field.variables)
@@ -209,4 +209,9 @@ def _map(values: xr.DataArray, space: Space, options: dict[str, Any]) -> Any:
     wrap = space.axis(x).wrap if x in space.names else None
     if wrap and values[x].ndim == 1:  # no jump at the date line
         values = values.assign_coords({x: values[x].copy(data=np.unwrap(values[x].values, period=wrap))})
+    for name in (x, y):
+        if values[name].isnull().any():
+            raise ValueError(
+                f"labels of {name!r} are missing, and a map has a place for each; leave them out"
+            )
     return values.plot.pcolormesh(**(axes | options))

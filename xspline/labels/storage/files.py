@@ -19,7 +19,7 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from xspline.arguments import brief
 from xspline.execution import replacing
 
 #: Version of the layout; a reader refuses a later one. Those before 3 had no digest over all, and coordinates as xarray
@@ -95,6 +96,10 @@ def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
         with opened as dataset:
             stored = dataset.load()
     except Exception as error:
+        if isinstance(error, FileNotFoundError) and _identity(path) is None:
+            raise FileNotFoundError(
+                f"{path} does not exist, or is no store with arrays: pass another path"
+            ) from error
         if isinstance(error, OSError) and ((error.errno or 0) > 0 or _identity(path) is None):
             raise  # the system, the network or the path, not what the file holds
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -128,8 +133,11 @@ def _is_no_stray(record: logging.LogRecord) -> bool:
 
 def _check_path(path: Any) -> None:
     """Raise TypeError or ValueError where this is neither a path nor a store."""
-    if path is None or isinstance(path, bool | int | float):
-        raise TypeError(f"a path or a Zarr store is needed to open or to write, not {path!r}")
+    if isinstance(path, MutableMapping) and not all(isinstance(key, str) for key in path):
+        raise TypeError(f"a mapping as a store has names for keys, which {brief(path)} has not")
+    is_store = any(kind.__module__.startswith("zarr.") for kind in type(path).__mro__)
+    if not (isinstance(path, str | os.PathLike | MutableMapping) or is_store):
+        raise TypeError(f"a path or a Zarr store is needed to open or to write, not {brief(path)}")
     if isinstance(path, str) and not path:
         raise ValueError("the path is empty; pass the name of a Zarr store or of a NetCDF file")
 
@@ -149,6 +157,8 @@ def _identity(path: Any) -> tuple[int, ...] | None:
 
 def read_meta(dataset: xr.Dataset, content: str) -> dict[str, Any]:
     """Return the JSON of a file of statistics or of a field; ValueError where the content or the version is another."""
+    if not isinstance(dataset, xr.Dataset):
+        raise TypeError(f"from_dataset takes the Dataset that to_dataset gave, not {brief(dataset)}")
     if ATTRIBUTE not in dataset.attrs:
         raise ValueError(f"this is not a file of xspline {content}: it has no attribute {ATTRIBUTE!r}")
     meta = _parsed(dataset.attrs[ATTRIBUTE])
@@ -321,6 +331,8 @@ class Stored(ABC):
         A digest covers everything: what opens is what was written. A file takes its name once all of it is written.
         Read it again with ``xs.open_statistics`` or ``xs.open_field``.
         """
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(f"a path is needed to write NetCDF to, not {brief(path)}")
         with _target(path, kwargs, ("w",)) as target:
             _sealed(self.to_dataset()).to_netcdf(target, **kwargs)
 
@@ -341,9 +353,14 @@ def _target(path: Any, kwargs: Mapping[str, Any], modes: tuple[str, ...]) -> Ite
     """Yield where to write: beside a path that is to be written as a whole, else what was given."""
     _check_path(path)
     mode, local = kwargs.get("mode") or modes[-1], _is_local(path)
-    taken = local and Path(path).exists() and mode == "w-"  # xarray says so
+    taken = local and Path(path).exists() and mode == "w-"
     if not local or taken or mode not in modes or any(name in kwargs for name in _IN_PART):
-        yield path
+        try:
+            yield path
+        except FileExistsError as error:
+            raise FileExistsError(
+                f"{brief(path)} already contains data; pass mode='w' to replace it"
+            ) from error
         return
     with replacing(Path(path), mode) as beside:
         yield beside

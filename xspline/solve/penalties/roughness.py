@@ -12,14 +12,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xspline import notebook
+from xspline.arguments import NotAnArray, is_number
 from xspline.spaces import BSpline, Space, Union
+from xspline.spaces.basis import plain_number
 from xspline.sums import Factor, Gram
 from xspline.sums.integrals import factor_of, integral, roughness, spline_mass
 
 AUTOMATIC = ("reml", "gcv", "holders")
 
 
-class Penalty(ABC):
+class Penalty(NotAnArray, ABC):
     """A quadratic form cᵀΛc that a fit adds to the sum of squares; penalties add with ``+``."""
 
     kinds: ClassVar[dict[str, Callable[[Mapping[str, Any]], Penalty]]] = {}  # of other modules
@@ -68,7 +70,9 @@ class Penalty(ABC):
     _repr_html_ = notebook.of_parts
 
     def __add__(self, other: Penalty) -> PenaltySum:
-        if not isinstance(other, Penalty) or hasattr(other, "__radd__"):  # such a one adds itself
+        if not isinstance(other, Penalty):
+            raise self.unlike(other)
+        if hasattr(other, "__radd__"):  # such a one adds itself
             return NotImplemented
         for part in (self, other):
             if part.criterion:
@@ -252,10 +256,8 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
 
     Parameters
     ----------
-    value : None, number, str or Penalty
-        A number is a ridge, 0 no penalty. None is "reml" where `space` has B-splines, all of degree 1 or more, else no
-        penalty. A penalty may leave its strengths to a criterion, see `criterion_of`.
-    space : Space
+    value : None, number, str or Penalty; a number is a ridge, 0 no penalty. None is "reml" where `space` has B-splines,
+        all of degree 1 or more, else no penalty. A penalty may leave its strengths to a criterion, see `criterion_of`.
 
     Raises
     ------
@@ -271,7 +273,8 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
         return value
     if isinstance(value, str):
         return checked_criterion(value, "penalty")
-    if isinstance(value, Real) and not isinstance(value, bool):
+    value = plain_number(value)
+    if is_number(value):
         return Ridge(float(value))
     raise TypeError(
         f"penalty={value!r} is not a penalty; pass a number for a ridge (penalty=1e-3), xs.Ridge(1e-3), "
@@ -313,7 +316,7 @@ def rounded(penalty: Penalty) -> Penalty:
 
 
 def checked_criterion(value: str, what: str) -> str:
-    if value not in AUTOMATIC:
+    if not (isinstance(value, str) and value in AUTOMATIC):
         raise ValueError(f"{what}={value!r} is no criterion; use one of {', '.join(map(repr, AUTOMATIC))}")
     return value
 
@@ -332,7 +335,8 @@ def still_to_be_chosen(penalty: Penalty) -> ValueError:
 
 
 def checked_strength(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
+    value = plain_number(value)
+    if not is_number(value):
         raise TypeError(f"{what}: the strength is a number, got {value!r}")
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"{what}: the strength is finite and not negative, not {value!r}; pass 0 for none")
@@ -340,7 +344,7 @@ def checked_strength(value: Any, what: str) -> float:
 
 
 def spline_degrees(space: Space) -> dict[str, int]:
-    """Of each coordinate that has B-splines, their lowest degree."""
+    """Return the lowest degree of the B-splines of each coordinate that has any."""
     degrees = {}
     for name in space.names:
         basis = space.basis(name)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from xspline.arguments import brief
 from xspline.solve.penalties.roughness import (
     AUTOMATIC,
     Penalty,
@@ -62,6 +63,11 @@ class Sobolev(Penalty):
         criterion: str = AUTOMATIC[0],
     ) -> None:
         given: dict[int, float | None] = {}
+        if not isinstance(orders, Mapping | Sequence | set | np.ndarray) or getattr(orders, "ndim", 1) == 0:
+            raise TypeError(
+                "Sobolev: orders are a list of them, (1, 2), or a mapping to strengths, {1: 1e-2, 2: 1e-4}, not "
+                f"{orders!r}"
+            )
         for order in orders:
             if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
                 raise ValueError(f"Sobolev: orders are integers of at least 1, not {order!r}")
@@ -70,6 +76,8 @@ class Sobolev(Penalty):
         if not given:
             raise ValueError("Sobolev: there are no orders; pass penalty=0 for none")
         object.__setattr__(self, "_orders", tuple(sorted(given.items())))
+        if not isinstance(metric, Mapping | None):
+            raise TypeError(f"Sobolev: the metric is a mapping from names to numbers, not {brief(metric)}")
         frozen = None
         if metric is not None and None in given.values():
             raise ValueError(
@@ -162,7 +170,7 @@ Penalty.kinds["sobolev"] = Sobolev._of
 
 
 def multi_indices(count: int, order: int) -> list[tuple[int, ...]]:
-    """All α of so many coordinates with |α| equal to the order, the first coordinates first."""
+    """Return all α of so many coordinates with |α| equal to the order, the first coordinates first."""
     places = itertools.combinations_with_replacement(range(count), order)
     return [tuple(chosen.count(j) for j in range(count)) for chosen in places]
 

@@ -39,14 +39,9 @@ class Model:
 
     Parameters
     ----------
-    space : Space
-    sums : Sums
-        As `centred` makes them.
-    family : Family
-        Penalties to choose from.
-    solver : str, optional
-    resources : Resources, optional
-        Cores, memory and GPU of its solves, see `solve`.
+    sums : as `centred` makes them.
+    family : penalties to choose from.
+    resources : cores, memory and GPU of its solves, see `solve`.
     """
 
     space: Space
@@ -76,7 +71,10 @@ def centred(sums: Sums, space: Space) -> Sums:
         total = np.tensordot(along, sums.full_moment(space.frame), axes=along.ndim)
         observed = sums.weight > 0
         mean = np.where(observed, total / np.where(observed, sums.weight, 1.0), 0.0)
-        sums = sums.recentred(sums.reference + mean, space.frame)
+        moved = sums.recentred(sums.reference + mean, space.frame)
+        # Of members whose values are all one, as over land, rounding errors are left, of either sign.
+        varies = moved.power > 8 * ROUNDING * sums.power
+        sums = replace(moved, power=moved.power * varies, moment=moved.moment * varies)
     return replace(sums, gram=sums.gram.with_batch_axes(sums.batch_ndim))
 
 
@@ -104,19 +102,14 @@ class PenalisedFit(Factorised):
 
     Parameters
     ----------
-    model : Model
-    rho : ndarray, [J]
-    exact, steering
-        See `Factorised`.
+    rho : [J]
+    exact, steering : see `Factorised`.
 
     Attributes
     ----------
-    exact_solver : bool
-        Whether only a solver that knows the inverse will do.
-    solving : Factorisation
-        The factorisation of G + Λ that c is solved with, whatever traces and determinants are taken of.
-    c : ndarray, [K.., b..]
-        Coefficients of the field minus the reference; NaN for members that are not determined.
+    exact_solver : whether only a solver that knows the inverse will do.
+    solving : the factorisation of G + Λ that c is solved with, whatever traces and determinants are taken of.
+    c : [K.., b..], coefficients of the field minus the reference; NaN for members that are not determined.
     """
 
     exact_solver = True
@@ -144,13 +137,17 @@ class PenalisedFit(Factorised):
         """The factorisation that traces and determinants are taken of."""
         return self.solving
 
+    @property
+    def floor(self) -> Array:
+        """Rounding errors of the residual sum of squares, [b..]."""
+        sums = self.model.sums
+        absolute = sums.reference**2 * sums.weight * np.finfo(np.float64).eps ** 2
+        return np.asarray(4 * ROUNDING * sums.power + absolute + SMALLEST)
+
     @cached_property
     def rss(self) -> Array:
         """The weighted residual sum of squares, [b..], which is not below its rounding errors."""
-        sums = self.model.sums
-        absolute = sums.reference**2 * sums.weight * np.finfo(np.float64).eps ** 2
-        floor = 4 * ROUNDING * sums.power + absolute + SMALLEST
-        return np.maximum(sums.rss(self.c, self.frame), 0.0) + floor
+        return np.maximum(self.model.sums.rss(self.c, self.frame), 0.0) + self.floor
 
     @cached_property
     def penalty_times_c(self) -> Array:

@@ -1,0 +1,412 @@
+"""Calls of all public functions with arguments that make no sense, drawn at random.
+
+    python -m tests.never_wrong.odd_calls --calls 2000 --seed 0
+
+prints what came of them, and each that ended in an error without a sentence of ours: one that was not raised in the
+package on purpose. A call is drawn from seed and number alone: a function, and one or two of its arguments made odd.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import decimal
+import fractions
+import functools
+import linecache
+import os
+import signal
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+import xspline as xs
+
+PACKAGE = str(Path(xs.__file__).parent)
+SECONDS = 60  # that a call may take
+X, T = np.linspace(0, 1, 20), np.linspace(0, 2, 15)
+# What Python says of a signature is a sentence too: it names the argument.
+SIGNATURE = (
+    "unexpected keyword argument",
+    "positional argument",
+    "missing 1 required",
+    "multiple values for",
+    "unsupported operand",
+    "can only concatenate",
+)
+
+
+@functools.cache
+def data() -> xr.DataArray:
+    """A diffusing wave, with a label for each of two holders."""
+    wave = np.exp(-0.3 * T)[:, None] * np.sin(6 * X) + 0.01 * np.random.default_rng(0).standard_normal(
+        (15, 20)
+    )
+    return xr.DataArray(wave, {"t": T, "x": X, "part": ("t", np.arange(15) // 8)}, ("t", "x"), "u")
+
+
+BASES = {"x": xs.BSpline(8, 5), "t": xs.BSpline(6, 5)}
+
+
+@functools.cache
+def field() -> xs.Field:
+    return data().spline.fit(BASES, penalty=1e-6, holder="part")
+
+
+@functools.cache
+def bare() -> xs.Field:
+    return data().spline.fit()
+
+
+@functools.cache
+def odd_values() -> dict[str, Callable[[], Any]]:
+    """What no argument expects, by what it is; made anew for each call."""
+    plain = [
+        None,
+        np.nan,
+        np.inf,
+        -np.inf,
+        -1,
+        0,
+        1,
+        2.5,
+        1e300,
+        1e-320,
+        10**30,
+        -(10**30),
+        True,
+        1 + 2j,
+        "",
+        "x",
+        "nonsense",
+        "2000-01-01",
+        "nan",
+        b"x",
+        [],
+        [1, 2],
+        [np.nan],
+        ["x"],
+        [None],
+        [[1, 2], [3]],
+        (),
+        (1,),
+        (0.0, np.nan),
+        (1, 0),
+        {},
+        {"x": None},
+        {"x": np.nan},
+        {"x": "nonsense"},
+        {"q": 1},
+        {1: 2},
+        {"x": -1},
+        {"x": [1, "a"]},
+        {"x": {}},
+        set(),
+        {1, "x"},
+        frozenset(),
+        range(3),
+        ...,
+        NotImplemented,
+        slice(0, 1),
+        int,
+        object(),
+        len,
+        decimal.Decimal("0.1"),
+        fractions.Fraction(1, 3),
+        datetime.date(2000, 1, 1),
+        datetime.timedelta(1),
+        pd.Timestamp("2000"),
+        pd.NaT,
+        pd.NA,
+        pd.Timedelta("1D"),
+        np.datetime64("NaT"),
+        np.timedelta64(1, "D"),
+        np.float32(np.nan),
+        np.bool_(True),
+        np.int8(-1),
+        np.str_("x"),
+        xs.Fourier,
+        xs.BSpline(5),
+        xs.Fourier(1, period=1),
+        xs.Polynomial(2),
+        xs.Ridge(1.0),
+        xs.Roughness(),
+        Path("nonsense/x"),
+    ]
+    arrays = [
+        np.array([]),
+        np.array(3.0),
+        np.zeros((2, 3)),
+        np.array(["a", "b"]),
+        np.array([object()]),
+        np.array([1j]),
+        np.array([True, False]),
+        np.array([np.nan, 1.0]),
+        np.array([1, 1, 2]),
+        np.ma.masked_array([1.0], [True]),
+        np.array(["2000-01-01"], "M8[ns]"),
+        np.array([1], "m8[s]"),
+        np.full(20, np.inf),
+        np.zeros(20, "V3"),
+        da.zeros(20, chunks=7),
+        da.from_array(np.arange(20.0))[da.from_array(np.arange(20)) > 3],
+        pd.Series([1.0, 2.0]),
+        pd.DataFrame({"x": [0.1, 0.2]}),
+        pd.DataFrame(),
+        pd.Index(["a"]),
+        pd.MultiIndex.from_tuples([(1, 2)]),
+        pd.Categorical(["a"]),
+        pd.period_range("2000", periods=2, freq="M"),
+    ]
+    labelled: list[Any] = [
+        xr.DataArray(0.5),
+        xr.DataArray(np.nan),
+        xr.DataArray("x"),
+        xr.DataArray([0.1, 0.2]),
+        xr.DataArray([]),
+        xr.DataArray(np.zeros(20), dims="x"),
+        xr.DataArray(np.zeros(3), {"x": [0.0, 0.0, 1.0]}, "x"),
+        xr.DataArray(np.zeros(2), {"q": [0, 1]}, "q"),
+        xr.DataArray(["a", "b"], dims="x"),
+        xr.DataArray([None, 1], dims="x"),
+        xr.DataArray(np.zeros((15, 20), complex), {"t": T, "x": X}, ("t", "x")),
+        xr.DataArray(np.zeros((15, 20), bool), dims=("t", "x")),
+        xr.DataArray(np.full((15, 20), np.nan), {"t": T, "x": X}, ("t", "x"), "u"),
+        xr.DataArray(np.zeros((0, 20)), dims=("t", "x")),
+        xr.DataArray(np.full((15, 20), -1.0), {"t": T, "x": X}, ("t", "x"), "u"),
+        xr.DataArray(np.zeros((15, 20)), dims=("t", "x")),
+        xr.DataArray(np.zeros((15, 20), object), {"t": T, "x": X}, ("t", "x"), "u"),
+        xr.DataArray(np.zeros((20, 20)), dims=("x", "x")),
+        xr.DataArray(np.zeros(20), {"x": X[::-1]}, "x"),
+        xr.DataArray(np.zeros(20), {"x": X + 1}, "x"),
+        xr.DataArray(np.zeros(20), {"x": pd.date_range("2000", periods=20)}, "x"),
+        xr.DataArray(np.zeros(20), {"x": list("abcdefghijklmnopqrst")}, "x"),
+        xr.DataArray(np.zeros(20), {"x": np.full(20, np.nan)}, "x"),
+        xr.DataArray(np.zeros(15, "M8[ns]"), dims="t"),
+        xr.DataArray(da.zeros(20, chunks=7), dims="x"),
+        xr.Dataset(),
+        xr.Dataset({"u": ("x", np.zeros(20))}),
+        xr.Dataset({"a": 1.0}),
+        xr.Dataset({"u": ("x", ["a"] * 20)}),
+        xr.Dataset(coords={"x": [0.1, 0.2]}),
+        xr.DataTree(),
+        xr.Variable("x", [0.1]),
+    ]
+    made: dict[str, Callable[[], Any]] = {
+        "a generator": lambda: (i for i in range(3)),
+        "an iterator of text": lambda: iter("xt"),
+        "a field": field,
+        "statistics": lambda: field().statistics,
+        "a space": lambda: field().space,
+        "an accessor": lambda: data().spline,
+        "an open file": lambda: open(os.devnull),
+        "a function of one": lambda: lambda x: x,
+        "a function that fails": lambda: lambda *_: 1 / 0,
+    }
+    for value in [*plain, *arrays, *labelled]:
+        text = " ".join(repr(value).split())
+        made[f"{type(value).__name__} {text[:120]}"] = functools.partial(lambda v: v, value)
+    return made
+
+
+@functools.cache
+def functions() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+    """Public functions by name, with arguments that make sense; a first one called "" stands alone."""
+    f, d = field(), data()
+    target = dict.fromkeys(("at", "chunks", "device", "extrapolate", "mask"))
+    error = dict.fromkeys(("stderr", "method", "draws", "seed", "smoothing_uncertainty"))
+    target["extrapolate"], error["stderr"], error["smoothing_uncertainty"] = False, False, True
+    error["seed"] = 0
+    common = dict.fromkeys(("space", "weights", "holder", "device"))
+    kept = {**common, "checkpoint": None, "missing_chunks": "warn", "seconds": None}
+    equation: dict[str, Any] = dict.fromkeys(("known", "vary", "dims"))
+    law = "u_t = D*u_xx"
+    search: dict[str, Any] = {
+        "response": "u_t",
+        "terms": ["u_xx", "u"],
+        "order": None,
+        "power": None,
+        "known": None,
+        "dims": None,
+    }
+    single = {"penalty": 1e-6, "solver": None, "compute": True, "fine": None, "robust": False, "x": 8, "t": 6}
+    s = f.statistics
+    calls: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+        "fit": (xs.fit, {"data": d, **kept, **single}),
+        "bare fit": (
+            lambda data, **o: xs.fit(data, **o),
+            {"data": d[:, 0], "weights": None, "seconds": None, "robust": False},
+        ),
+        "statistics": (
+            xs.statistics,
+            {"data": d, **kept, "compute": True, "x": xs.BSpline(8), "t": xs.BSpline(6)},
+        ),
+        "space": (xs.space, {"data": d, "space": None, "seconds": None, "x": 8, "t": 6}),
+        "plan": (
+            xs.plan,
+            {"data": d, **common, "penalty": None, "solver": None, "seconds": None, "fine": None, "x": 8},
+        ),
+        "recover": (
+            xs.recover,
+            {"data": d, "equation": law, **equation, "method": None, "weights": None, "holder": None},
+        ),
+        "constrain": (
+            xs.constrain,
+            {"data": d, "equation": law, **equation, "weights": None, "holder": None},
+        ),
+        "discover": (xs.discover, {"data": d, **search, "weights": None, "holder": None}),
+        "merge": (xs.merge, {"parts": [s.only("0"), s.only("1")]}),
+        "merge_models": (xs.merge_models, {"fields": [f, f]}),
+        "open_field": (xs.open_field, {"path": "nothing.zarr"}),
+        "open_statistics": (xs.open_statistics, {"path": "nothing.nc"}),
+        "field.predict": (f.predict, {**target, **error, "x": [0.1, 0.2], "t": 1.0}),
+        "field.derivative": (f.derivative, {**target, **error, "orders": None, "x": 1}),
+        "field.gradient": (f.gradient, {**target, **error, "dims": None, "geometry": "plane"}),
+        "field.laplacian": (f.laplacian, {**target, "dims": "x", "geometry": "plane", "stderr": False}),
+        "field.stderr": (
+            f.stderr,
+            {**target, **{k: v for k, v in error.items() if k != "stderr"}, "x": [0.1, 0.2]},
+        ),
+        "field.sample": (f.sample, {"n": 3, "seed": 0, "smoothing_uncertainty": True}),
+        "field.select": (f.select, {"x": xs.BSpline}),
+        "field.check": (f.check, {"data": d, "weights": None}),
+        "field.plot": (
+            f.plot,
+            {"at": None, "band": 0.95, "method": None, "extrapolate": False, "mask": None, "x": 0.5},
+        ),
+        "field.recover": (f.recover, {"equation": law, **equation, "method": None, "at": None}),
+        "field.constrain": (f.constrain, {"equation": law, **equation}),
+        "field.discover": (f.discover, search),
+        "field[…]": (f.__getitem__, {"": "u"}),
+        "field.to_zarr": (f.to_zarr, {"": "field.zarr"}),
+        "field.to_netcdf": (f.to_netcdf, {"": "field.nc"}),
+        "Field.from_dataset": (xs.Field.from_dataset, {"": f.to_dataset()}),
+        "draws.predict": (f.sample(2, seed=0).predict, {**target, "x": [0.1]}),
+        "bare.predict": (bare().predict, {**target, **error, "x": [0.1, 0.2]}),
+        "bare.derivative": (bare().derivative, {**target, **error, "orders": None, "x": 1}),
+        "statistics.solve": (s.solve, {"penalty": 1e-6, "solver": None, "device": None}),
+        "statistics.only": (s.only, {"": "0"}),
+        "statistics.without": (s.without, {"": "0"}),
+        "statistics[…]": (s.__getitem__, {"": "u"}),
+        "statistics +": (lambda o: s.only("0") + o, {"": s.only("1")}),
+        "statistics -": (lambda o: s - o, {"": s.only("1")}),
+        "Statistics.from_dataset": (xs.Statistics.from_dataset, {"": s.to_dataset()}),
+        "BSpline": (
+            xs.BSpline,
+            {"size": 8, "degree": 3, "domain": (0, 1), "period": None, "knots": None, "spacing": None},
+        ),
+        "Fourier": (xs.Fourier, {"harmonics": 2, "period": 1.0, "domain": None}),
+        "Polynomial": (xs.Polynomial, {"degree": 2, "domain": (0, 1)}),
+        "basis +": (lambda o: xs.Polynomial(1) + o, {"": xs.Fourier(1, period=1)}),
+        "Axis": (xs.Axis, {"kind": "number", "units": "m"}),
+        "Space": (xs.Space, {"bases": {"x": 8}, "axes": None, "extents": {"x": (0, 1)}}),
+        "Space.from_json": (xs.Space.from_json, {"": f.space.to_json()}),
+        "space.extend": (f.space.extend, {"x": 2.0}),
+        "Ridge": (xs.Ridge, {"strength": 1.0}),
+        "Roughness": (xs.Roughness, {"strength": 1.0, "order": 2}),
+        "Sobolev": (xs.Sobolev, {"orders": (1, 2), "metric": None, "criterion": "reml"}),
+        "SpaceTime": (xs.SpaceTime, {"space": xs.Sobolev(), "time": xs.Roughness()}),
+        "Physics": (xs.Physics, {"equation": law, "known": {"D": 0.1}, "strength": 1.0}),
+        "penalty +": (lambda o: xs.Ridge(1.0) + o, {"": xs.Roughness(1.0)}),
+    }
+    for name in ("fit", "recover"):  # the same functions as methods
+        _, arguments = calls[name]
+        calls[f"da.spline.{name}"] = (
+            getattr(d.spline, name),
+            {k: v for k, v in arguments.items() if k != "data"},
+        )
+    return calls
+
+
+def call(seed: int, number: int) -> tuple[str, Callable[[], Any]]:
+    """The call of a number: what it is, and the call."""
+    rng = np.random.default_rng((seed, number))
+    names, odd = functions(), odd_values()
+    name = sorted(names)[number % len(names)]
+    function, arguments = names[name]
+    changed = dict(arguments)
+    texts = []
+    for argument in rng.choice(
+        sorted(arguments), min(len(arguments), int(rng.choice([1, 1, 1, 2]))), replace=False
+    ):
+        kind = sorted(odd)[int(rng.integers(len(odd)))]
+        changed[str(argument)] = odd[kind]()
+        texts.append(f"{argument}={kind}")
+    given = [changed.pop("")] if "" in changed else []
+    return f"{number}: {name}({', '.join(texts)})", lambda: function(*given, **changed)
+
+
+def outcome(made: Callable[[], Any]) -> str:
+    """What came of a call: "answered", "refused", or the error that is not ours."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError("it takes too long")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SECONDS)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made()
+    except Exception as error:
+        return "refused" if is_ours(error) else described(error)
+    finally:
+        signal.alarm(0)
+    return "answered"
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether an error was raised in the package on purpose."""
+    if isinstance(error, TypeError) and any(text in str(error) for text in SIGNATURE):
+        return True
+    if isinstance(error, OSError) and error.errno and error.filename:
+        return True  # of the system, about that path
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1]
+    line = linecache.getline(last.filename, last.lineno or 0).strip()
+    ours = last.filename.startswith(PACKAGE) and line.startswith("raise")
+    inner = error.__context__
+    # Where a name is put before the text of another error, that one decides.
+    if ours and inner is not None and str(inner) and str(error).endswith(str(inner)):
+        return is_ours(inner)
+    return ours
+
+
+def described(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.startswith(PACKAGE)]
+    places = [f"{Path(f.filename).name}:{f.lineno}" for f in (*own[-2:], frames[-1])]
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]} [{' > '.join(places)}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--calls", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for number in range(args.first, args.first + args.calls):
+            what, made = call(args.seed, number)
+            result = outcome(made)
+            counts[result if result in ("answered", "refused") else "without a sentence"] += 1
+            if result not in ("answered", "refused"):
+                print(f"{what}\n    {result}", flush=True)
+    print(dict(counts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,410 @@
+"""What once was wrong, surprising or unclear, each with the test that holds it; those that no other file has are here.
+
+The letters are those of the collection: A wrong in silence, B crashes, C broken invariances, E unclear messages.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import xspline as xs
+
+TESTS = Path(__file__).parents[1]
+HERE, ODD, CHECKS = (
+    "never_wrong/test_surprises.py",
+    "never_wrong/test_odd_calls.py",
+    "labels/test_model_checks.py",
+)
+SPELLING, SAID, MISSING = "pde/test_spelling.py", "pde/test_said.py", "pde/test_missing.py"
+#: For each case where its test is, and what it is called; of a test with many cases, the text of this one too.
+CASES: dict[str, tuple[str, ...]] = {
+    "A1 a small budget drops events": (HERE, "test_error_bars_hold_with_a_small_budget"),
+    "A2 a rough field with little noise": (HERE, "test_error_bars_of_a_rough_field_hold"),
+    "A3 five to eight observations": (HERE, "test_few_observations_are_not_certain"),
+    "A4 records that are there twice": (HERE, "test_the_advice_on_repeated_records_mends_coverage"),
+    "A5 a total and one of its parts": (ODD, "test_a_collapsed_total_and_one_of_its_parts_are_not_merged"),
+    "A6 equal values": (HERE, "test_equal_values_say_nothing_of_errors"),
+    "A7 budgets and plans": ("never_wrong/test_plans.py", "test_the_memory_of_a_plan_holds"),
+    "A8 extrapolate='no'": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "extrapolate="),
+    "A8 holder=''": (ODD, "test_an_odd_call_is_refused_with_a_sentence", 'holder=""'),
+    "A9 one bad value": (CHECKS, "test_gross_errors_are_told_and_cost_a_robust_fit_nothing"),
+    "A10 noise with weights": (CHECKS, "test_the_interval_of_a_new_observation_has_the_noise_of_its_weight"),
+    "A11 observations outside the time domain": (
+        "never_wrong/test_domains.py",
+        "test_observations_outside_are_left_out",
+    ),
+    "A12 the mean of a region": (HERE, "test_the_error_of_a_regional_mean_by_years"),
+    "A13 the length of the record": (HERE, "test_a_longer_record_is_not_fitted_worse"),
+    "A14 read errors": (HERE, "test_a_read_error_of_a_bare_fit_is_an_error"),
+    "A14 the space does not hang on storage": (HERE, "test_what_does_not_matter"),
+    "A15 sigma": (HERE, "test_error_bars_hold_with_a_small_budget"),
+    "A16 a modest missing term": (MISSING, "test_wrong_intervals_are_rare"),
+    "A17 one mode": (MISSING, "test_of_one_mode_only_a_combination_is_told"),
+    "A18 a shock": (MISSING, "test_knots_that_do_not_resolve_a_front_print_a_line_that_does"),
+    "B1 conjugate gradients that give up": (HERE, "test_a_single_fit_with_a_larger_budget_ends"),
+    "B2 repr of a reopened field": (HERE, "test_a_reopened_field_is_the_same"),
+    "B3 draws without end": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "draws=10**30"),
+    "B4 a test on a busy machine": ("execution/test_reduce.py", "time.process_time()"),
+    "C transposed, reversed, chunked, other units": (HERE, "test_what_does_not_matter"),
+    "C read from a file": (HERE, "test_a_reopened_field_is_the_same"),
+    "C a meridian twice": (HERE, "test_a_meridian_at_both_ends_counts_once"),
+    "C rows of NaN": (HERE, "test_rows_of_nan_are_no_observations"),
+    "C points read from a file": (HERE, "test_a_reopened_field_is_the_same"),
+    "E field[0]": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "f[0]"),
+    "E statistics.only(5)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "only(5)"),
+    "E chunks=0, nan, 2.5, 'x'": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "chunks=0"),
+    "E open_field(None)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "open_field(None)"),
+    "E open_field('')": (ODD, "test_an_odd_call_is_refused_with_a_sentence", 'open_field("")'),
+    "E to_netcdf(2.5)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "to_netcdf(2.5)"),
+    "E gradient(dims=(1, 2))": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "dims=(1, 2)"),
+    "E numbers as arrays without dimensions": (HERE, "test_numbers_may_be_arrays_without_dimensions"),
+    "E a flipped byte that decodes": (HERE, "test_a_flipped_byte_that_decodes_is_named"),
+    "E fit(robust=True)": (CHECKS, "test_robust_chunks_do_not_matter"),
+    "E predict(interval=.95)": (HERE, "test_texts", "interval"),
+    "E fit(df)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "pd.DataFrame"),
+    "E lambda*u_xx": (
+        SPELLING,
+        "test_what_is_written_as_on_paper_says_how_it_is_written_here",
+        "lambda*u_xx",
+    ),
+    "E 2 u_xx": (SPELLING, "test_what_is_written_as_on_paper_says_how_it_is_written_here", "2 u_xx"),
+    "E u_{xx}": (SPELLING, "test_what_is_written_as_on_paper_says_how_it_is_written_here", "u_{xx}"),
+    "E du/dt": (SPELLING, "test_what_is_written_as_on_paper_says_how_it_is_written_here", "du/dt"),
+    "E u_time": (SPELLING, "test_what_is_written_as_on_paper_says_how_it_is_written_here", "u_time"),
+    "E recover of an array": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "xs.recover(np.zeros"),
+    "E space, distance, r": (SPELLING, "test_letters_and_dims_say_what_is_fitted"),
+    "E fit(space=20, t=10)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "space=8, t=4"),
+    "E degree 3 under u_xxx": (MISSING, "test_a_degree_that_is_too_low_is_the_one_cause_that_is_told"),
+    "E more knots and no more knots": (
+        MISSING,
+        "test_a_degree_that_is_too_low_is_the_one_cause_that_is_told",
+    ),
+    "E recover(eq, x=…)": (MISSING, "test_knots_that_do_not_resolve_a_front_print_a_line_that_does"),
+    "E discover on a system": ("pde/test_discover.py", "test_two_variables"),
+    "E order=4": (HERE, "test_texts", "order=4"),
+    "E xs.discover(data)": ("pde/test_affordable.py", "xs.discover("),
+    "E advice beyond the labels": (HERE, "test_advice_on_knots_runs_and_keeps_all_terms"),
+    "E advice that drops terms": (HERE, "test_advice_on_knots_runs_and_keeps_all_terms"),
+    "E nearly singular in 1 of 137 fits": (HERE, "test_a_nearly_singular_member_is_named_and_masked"),
+    "E silent batching": (ODD, "test_independent_fits_over_measured_labels_are_told"),
+}
+
+
+def test_every_case_has_a_test() -> None:
+    print(f"{len(CASES)} of {len(CASES)} reproductions have a test")
+    sources = {file: (TESTS / file).read_text() for file, *_ in CASES.values()}
+    functions = {
+        file: {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)}
+        for file, source in sources.items()
+    }
+    for case, (file, test, *texts) in CASES.items():
+        assert test in functions[file] or test in sources[file], case
+        assert all(text in sources[file] for text in texts), case
+
+
+SLOW = pytest.mark.slow
+
+# ---- data
+
+
+def noise(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def series(count: int, sigma: float = 0.1, waves: float = 3.0) -> xr.DataArray:
+    x = np.linspace(0, 1, count)
+    values = np.sin(2 * np.pi * waves * x) + sigma * noise(count)
+    return xr.DataArray(values, {"x": ("x", x, {"units": "m"})}, "x", "u")
+
+
+def pacific(seed: int = 0) -> tuple[xr.DataArray, xr.DataArray]:
+    """Season, El Niño and noise, with a block of gaps; and the truth."""
+    time = pd.date_range("2000-01-01", periods=96, freq="MS")
+    k, lat, lon = np.arange(96), np.linspace(-20, 20, 12), np.linspace(160, 220, 16)
+    season = np.cos(2 * np.pi * k / 12)[:, None, None] * lat[:, None] / 10
+    decay = np.exp(-((lat / 12) ** 2))[:, None] * np.cos(np.radians(lon - 190) * 3)
+    values = 25 + season + 2 * np.sin(2 * np.pi * k / 45)[:, None, None] * decay + 0 * lon
+    truth = xr.DataArray(values, {"time": time, "lat": lat, "lon": lon}, ("time", "lat", "lon"), "sst")
+    data = truth + 0.3 * noise(*truth.shape, seed=seed)
+    data[30:36, 2:7, 3:9] = np.nan
+    return data, truth
+
+
+def covered(field: xs.Field, truth: xr.DataArray, at: Any = None) -> float:
+    return float((abs(field.predict(at) - truth) < 1.96 * field.stderr(at)).mean())
+
+
+def difference(a: xs.Field, b: xs.Field, at: Any, scale: float = 1.0, shift: float = 0.0) -> float:
+    """The largest difference of two fields and of their errors, in standard errors."""
+    error = a.stderr(at)
+    values = abs((b.predict(at) - shift) / scale - a.predict(at)) / error
+    return max(float(values.max()), float((abs(b.stderr(at) / scale - error) / error).max()))
+
+
+# ---- error bars
+
+
+def test_error_bars_hold_with_a_small_budget() -> None:
+    data, truth = (x[:48] for x in pacific())
+    field = data.spline.fit(seconds=1)
+    assert covered(field, truth) > 0.93
+    np.testing.assert_allclose(field.summary().sigma, 0.3, rtol=0.1)
+
+
+def test_error_bars_of_a_rough_field_hold() -> None:
+    x = np.linspace(0, 1, 30)
+    points = np.stack(np.meshgrid(x, x, indexing="ij"), -1).reshape(-1, 2)
+    distance = np.linalg.norm(points[:, None] - points, axis=-1)
+    values = np.linalg.cholesky(np.exp(-distance / 0.2) + 1e-9 * np.eye(900)) @ noise(900)
+    truth = xr.DataArray(values.reshape(30, 30), {"y": x, "x": x}, ("y", "x"), "v")
+    assert covered((truth + 0.1 * noise(30, 30, seed=1)).spline.fit(), truth) > 0.9
+
+
+def test_few_observations_are_not_certain() -> None:
+    x = np.linspace(0, 1, 5)
+    hits = []
+    for seed in range(10):
+        truth = xr.DataArray(np.sin(4 * x), {"x": x}, "x", "u")
+        field = (truth + 0.2 * noise(5, seed=seed)).spline.fit()
+        assert float(field.stderr().min()) > 1e-3
+        hits.append(covered(field, truth))
+    assert np.mean(hits) > 0.7  # it was .19
+
+
+def test_equal_values_say_nothing_of_errors() -> None:
+    for places in ([20, 150], [20, 60, 90, 150]):
+        data = series(200).where(np.isin(np.arange(200), places)) * 0 + 1.0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", xs.FitWarning)
+            assert data.spline.fit().stderr().isnull().all()
+
+
+@pytest.mark.parametrize(
+    "share", [0.2, pytest.param(0.3, marks=SLOW), 0.5, pytest.param(0.7, marks=SLOW), 1.0]
+)
+def test_the_advice_on_repeated_records_mends_coverage(share: float) -> None:
+    rng = np.random.default_rng(0)
+    lat, lon = rng.uniform(-20, 20, 500), rng.uniform(150, 200, 500)
+    coords = {"lat": ("obs", lat, {"units": "degrees_north"}), "lon": ("obs", lon, {"units": "degrees_east"})}
+    truth = xr.DataArray(np.sin(lat / 8) * np.cos(lon / 9), coords, "obs", "u")
+    data = truth + 0.1 * rng.standard_normal(500)
+    twice = xr.concat([data, data[: int(share * 500)]], "obs")
+    for bases in ({}, {"lat": 9, "lon": 9}):
+        with pytest.warns(xs.FitWarning, match="have the coordinates and the value of another one"):
+            field = twice.spline.fit(bases or None)
+        (advice,) = (f.advice for f in field.check().concerns["u"] if f.subject == "repeated")
+        assert "data.to_dataframe().drop_duplicates()" in advice
+        once = twice.to_dataframe().drop_duplicates().to_xarray().set_coords(["lat", "lon"]).u
+        at = {"lat": truth.lat, "lon": truth.lon}
+        assert covered(once.spline.fit(bases or None), truth, at) >= 0.93
+
+
+@pytest.mark.filterwarnings("ignore:.*knots limit:xspline.FitWarning")
+@pytest.mark.parametrize("options", [{}, {"lat": 6, "lon": 6, "time": 20}], ids=["bare", "single"])
+def test_files_that_overlap_in_time_are_told(options: dict[str, int]) -> None:
+    """On grids as among points: the months that both files have are there twice."""
+    data = pacific()[0][:, ::2, ::2]
+    with pytest.warns(xs.FitWarning, match="have the coordinates and the value of another one"):
+        xr.concat([data[:60], data[42:]], "time").spline.fit(**options)
+
+
+def test_the_error_of_a_regional_mean_by_years() -> None:
+    """Neighbours share their weather, which draws do not know; the fits without each year do."""
+    page = (TESTS.parent / "docs/guide/errors.md").read_text()
+    block = page.split("**The mean of a region**")[1].split("```{code-cell} ipython3")[1].split("```")[0]
+    red = page.split("def red(")[1].split("held = {")[0]
+    scope: dict[str, Any] = {"np": np, "xr": xr, "xs": xs}
+    exec(f"def red({red}\n{block}", scope)
+    assert scope["jackknife"] > 3 * float(scope["drawn"])
+    true = np.std([scope["red"](240, 0.7, 0.4, np.random.default_rng(s)).mean() for s in range(200)])
+    assert 0.6 < scope["jackknife"] / true < 1.7
+    assert "the mean over a region" in str(xs.Field.sample.__doc__)
+
+
+def test_a_longer_record_is_not_fitted_worse() -> None:
+    def withheld(years: int) -> float:
+        days = pd.date_range("2000-01-01", periods=365 * years)
+        values = 10 * np.cos(2 * np.pi * np.arange(days.size) / 365.2425)
+        weather = noise(days.size)
+        for i in range(1, days.size):
+            weather[i] = 0.7 * weather[i - 1] + 0.7 * weather[i]
+        data = xr.DataArray(values + 3 * weather, {"time": days}, "time", "t")
+        left_out = np.random.default_rng(1).random(days.size) < 0.2
+        field = data.where(~left_out).spline.fit()
+        return float(np.sqrt(((field.predict() - data).where(left_out) ** 2).mean()))
+
+    assert withheld(4) < 1.2 * withheld(1)
+
+
+def test_a_read_error_of_a_bare_fit_is_an_error(tmp_path: Path) -> None:
+    data, _ = pacific()
+    path = tmp_path / "sst.zarr"
+    data.to_dataset().to_zarr(path, consolidated=False, encoding={"sst": {"chunks": (24, 12, 16)}})
+    (path / "sst/c/2/0/0").write_bytes(b"no chunk")
+    for chunks in (None, {}):
+        with pytest.raises(Exception, match=r".") as caught:
+            xr.open_zarr(path, chunks=chunks, consolidated=False).sst.spline.fit()
+        assert any("this piece cannot be read" in note for note in caught.value.__notes__)
+
+
+def test_a_flipped_byte_that_decodes_is_named(tmp_path: Path) -> None:
+    data, _ = pacific()
+    path = tmp_path / "sst.zarr"
+    encoding = {"sst": {"chunks": (24, 12, 16), "compressors": None}}
+    data.to_dataset().to_zarr(path, consolidated=False, encoding=encoding)
+    chunk = path / "sst/c/2/0/0"
+    content = bytearray(chunk.read_bytes())
+    content[8 * 5 + 7] ^= (
+        0x20  # the exponent of the value at the first date and latitude, and the sixth longitude
+    )
+    chunk.write_bytes(content)
+    for chunks in (None, {}):
+        with pytest.raises(
+            ValueError, match=r"the largest is .* at time=2004-01.*lat=-20\.0, lon=180\.0; mend"
+        ):
+            xr.open_zarr(path, chunks=chunks, consolidated=False).sst.spline.fit(lat=6, lon=6, time=9)
+
+
+# ---- what does not matter
+
+
+def test_a_single_fit_with_a_larger_budget_ends() -> None:
+    data, truth = pacific()
+    field = data.spline.fit(seconds=5, fine=False)
+    assert np.isfinite(field.predict()).all() and float(abs(field.predict() - truth).mean()) < 1
+
+
+@pytest.mark.filterwarnings("ignore:.*at its upper bound:xspline.FitWarning")
+@pytest.mark.parametrize("options", [{"seconds": 0.5, "fine": False}, {}], ids=["single", "bare"])
+def test_what_does_not_matter(options: dict[str, Any]) -> None:
+    data = pacific()[0][:36, ::3, ::4]
+    at: dict[str, Any] = {"time": data.time[::7], "lat": [-9.0, 4.0], "lon": [170.0, 201.0]}
+    if not options:
+        data = data[:, 1].drop_vars("lat")
+        at.pop("lat")
+    field = data.spline.fit(**options)
+    for other in (data.transpose("lon", "time", ...), data[::-1], data.chunk(time=4)):
+        assert difference(field, other.spline.fit(**options), at) < 1e-6
+    assert difference(field, (2 * data + 273).spline.fit(**options), at, 2, 273) < 1e-5
+    assert difference(field, data.astype("float32").spline.fit(**options), at) < 1e-4
+
+
+def test_rows_of_nan_are_no_observations() -> None:
+    data, at = series(200).where(noise(200, seed=2) < 0.8), {"x": np.linspace(0.01, 0.99, 77)}
+    kept = data.dropna("x")
+    assert difference(data.spline.fit(), kept.spline.fit(), at) < 1e-6
+    basis = xs.BSpline(20, domain=(0, 1))
+    assert difference(data.spline.fit(x=basis), kept.spline.fit(x=basis), at) < 1e-9
+
+
+@pytest.mark.parametrize("start", [0.0, -180.0])
+@pytest.mark.parametrize("bases", [{}, {"lat": 6, "lon": 8}], ids=["bare", "single"])
+def test_a_meridian_at_both_ends_counts_once(bases: dict[str, int], start: float) -> None:
+    lat, lon = np.linspace(-60, 60, 13), np.linspace(start, start + 360, 25)
+    values = np.cos(np.radians(lat))[:, None] * np.cos(2 * np.radians(lon)) + 0.2 * noise(13, 25)
+    values[:, -1] = values[:, 0]
+    data = xr.DataArray(values, {"lat": lat, "lon": lon}, ("lat", "lon"), "u")
+    once = data[:, :-1].spline.fit(**bases)
+    for own in (data, data[:, ::-1].chunk(lon=7)):
+        with pytest.warns(
+            xs.FitWarning, match=r"one meridian, which counts once.*isel\(lon=slice\(0, -1\)\)"
+        ):
+            twice = own.spline.fit(**bases)
+        assert twice.statistics.count == data.size - 13
+        assert difference(once, twice, {"lat": [-30.0, 20.0], "lon": lon[:-1] + 3}) < 1e-4
+        assert twice.predict().sizes == own.sizes
+
+
+@pytest.mark.parametrize("options", [{"seconds": 1, "fine": False}, {}], ids=["single", "bare"])
+def test_a_reopened_field_is_the_same(options: dict[str, Any], tmp_path: Path) -> None:
+    """With errors and draws by the same way, and a text."""
+    data = pacific()[0] if options else pacific()[0][:24]
+    field, at = (
+        data.spline.fit(**options),
+        {"time": data.time[::7], "lat": [-9.0, 4.0], "lon": [170.0, 201.0]},
+    )
+    field.to_netcdf(tmp_path / "field.nc")
+    opened = xs.open_field(tmp_path / "field.nc")
+    for own in (opened, opened.compute()):
+        assert repr(own) == repr(field) and own._repr_html_()
+    assert difference(field, opened, at) < 1e-9
+    if options:
+        drawn, again = (f.sample(3, seed=3).predict(at) for f in (field, opened))
+        np.testing.assert_allclose(drawn, again, rtol=0, atol=1e-9)
+        points = data[0].stack(obs=("lat", "lon")).reset_index("obs")
+        points.spline.fit(lat=5, lon=5, penalty=0.1).to_netcdf(tmp_path / "points.nc")
+        with pytest.raises(ValueError, match=r"no labels for 'lat' are remembered here; pass at="):
+            xs.open_field(tmp_path / "points.nc").predict()
+
+
+# ---- messages
+
+
+def test_numbers_may_be_arrays_without_dimensions() -> None:
+    data = series(40)
+    low, high, one = data.x.min(), data.x.max(), xr.DataArray(0.5)
+    assert xs.BSpline(xr.DataArray(8), domain=(low, high)) == xs.BSpline(8, domain=(0.0, 1.0))
+    assert xs.Sobolev({1: one, 2: one}) == xs.Sobolev({1: 0.5, 2: 0.5})
+    assert xs.Roughness({"x": one}) == xs.Roughness({"x": 0.5}) and xs.Ridge(one) == xs.Ridge(0.5)
+    space = xs.Space({"x": xr.DataArray(8)}, extents={"x": (low, high)})
+    assert space == xs.Space({"x": 8}, extents={"x": (0.0, 1.0)})
+    assert data.spline.fit(x=xr.DataArray(8), penalty=one).penalty == xs.Ridge(0.5)
+    with pytest.raises(TypeError, match="orders are a list of them"):
+        xs.Sobolev(one)
+
+
+def test_texts() -> None:
+    field = series(60).spline.fit(x=20)
+    with pytest.raises(ValueError, match="no fitted coordinate 'interval'"):
+        field.predict(interval=0.95)
+    data = xr.DataArray(noise(20, 30), {"t": np.arange(20.0), "x": np.arange(30.0)}, ("t", "x"), "u")
+    with pytest.raises(
+        ValueError, match=r"order 4 along 'x' is above the degree 3.*fit a basis of higher degree"
+    ):
+        data.spline.fit(x=12, t=8, penalty=0.1).discover("u_t", order=4)
+
+
+@pytest.mark.filterwarnings("ignore::xspline.FitWarning")
+def test_advice_on_knots_runs_and_keeps_all_terms() -> None:
+    days = pd.date_range("1990-01-01", periods=400)
+    season = xs.Polynomial(1) + xs.Fourier(1, period="year")
+    long = series(400).rename(x="time").assign_coords(time=days)
+    few = xr.concat([series(10, 0.1)] * 20, "r") + 0.1 * noise(20, 10, seed=3)
+    for data, bases, line in (
+        (long, {"time": season + xs.BSpline(8)}, "xs.Fourier(1, period='year') + xs.BSpline(16)"),
+        (few, {"x": 8, "r": None}, "xs.BSpline(10)"),  # there are ten labels
+    ):
+        (finding,) = (f for f in data.spline.fit(bases).check().concerns["u"] if f.subject == "knots")
+        code = finding.advice.removeprefix("take more and compare, for example ")
+        assert line in code
+        pooled = ", r=None)" if "r" in bases else ")"
+        assert eval(f"data.spline.{code[:-1]}{pooled}", {"xs": xs, "data": data}).space.names
+
+
+def test_a_nearly_singular_member_is_named_and_masked() -> None:
+    time = pd.date_range("1990-01-01", periods=120, freq="MS")
+    values = noise(120, 137).cumsum(axis=0) / 10
+    values[7:, 19] = np.nan
+    data = xr.DataArray(values, {"time": time, "station": np.arange(137)}, ("time", "station"), "T")
+    bases = {"time": xs.Polynomial(1) + xs.Fourier(2, period="year")}
+    with pytest.warns(xs.FitWarning, match=r"nearly singular in 1 of 137 fits, which are NaN \(station=19\)"):
+        field = data.spline.fit(bases, penalty=0)
+    assert "station=19" in repr(field.check())
+    lazy = data.spline.fit(bases, penalty=0, compute=False).predict(time="1991-05-01")
+    slope = field.select(time=xs.Polynomial).derivative(time=1, stderr=True)
+    for result in (
+        lazy,
+        slope.dT_dtime,
+        slope.dT_dtime_stderr,
+        field.sample(2, seed=0).predict(time="1991-05-01"),
+    ):
+        wrong = result.isnull().transpose("station", ...).values.reshape(137, -1).any(axis=1)
+        assert np.flatnonzero(wrong).tolist() == [19]
