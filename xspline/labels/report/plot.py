@@ -46,7 +46,7 @@ def plot(
         raise ImportError(
             "plot() needs matplotlib, which is not installed: python -m pip install 'xarray-spline[plot]'"
         )
-    if band is not None and not 0 < band < 1:
+    if band is not None and not 0 < float(band) < 1:
         raise ValueError(f"band={band!r} is no probability between 0 and 1, such as 0.95; None draws no band")
     if len(field.variables) > 1:
         names = list(field.variables)
