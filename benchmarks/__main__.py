@@ -48,7 +48,8 @@ def main() -> None:
     commands.add_parser("list", help="what there is").add_argument("--names", action="store_true")
     for name in NAMES:
         module = load(name)
-        command = commands.add_parser(name, help=module.__doc__.splitlines()[0])
+        first = module.__doc__.splitlines()[0].replace("%", "%%")  # argparse formats its help
+        command = commands.add_parser(name, help=first)
         command.add_argument("--quick", action="store_true", help="a small size: does it run?")
         module.configure(command)
     args = parser.parse_args()

@@ -294,7 +294,7 @@ def dense(bench: Bench) -> Iterator[tuple[object, ...]]:
         return DenseCholesky(both.to_dense(frame).reshape(size, size))
 
     def root() -> DeviceCholesky:
-        return DeviceCholesky(both.pairs, frame, bench.gpu)
+        return DeviceCholesky(both.to_dense(frame).reshape(size, size), bench.gpu)
 
     banded, _ = _once(lambda: band.solve(case.moment))
     full, expected = _once(lambda: host().solve(moment))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -20,7 +21,8 @@ from xspline.labels.errors import (
 )
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.labels.fine.residuals import BYTES_PER_VALUE, MOST_VALUES, fine_costs, fine_of, windows_in
+from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, windows_in
+from xspline.labels.fine.tiles import can_be_tiled, fine_costs, fine_field, is_large
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
@@ -46,6 +48,8 @@ from xspline.solve import as_penalty, penalises_roughness
 from xspline.solve.errors import warn
 from xspline.spaces import Basis, BSpline, Space, as_basis
 from xspline.spaces.basis import coordinate_in_errors
+
+Answer = TypeVar("Answer")
 
 TRIAL = 12  # functions of a space in which the names of an equation are looked up, of the highest degree
 
@@ -115,8 +119,9 @@ def fit(
         Where bases are chosen: about how long one core may take for that choice, 10 if you do not say.
     fine
         Whether a fine field is added: what the bases leave of the data, predicted from each place's neighbours. None is
-        True where there are neither bases nor a penalty nor holders, the coefficients are computed, and the data have
-        at most five million values.
+        True where there are neither bases nor a penalty nor holders and the coefficients are computed. Of more than
+        five million values on a grid, those around a place are read when it is predicted; elsewhere so many values get
+        no fine field, with a warning.
     robust
         Whether gross errors are kept from the field: large residuals count less, in up to ten passes over the data, or,
         beside a fine field, observations that all neighbours contradict are left out. ``summary()`` counts the rest.
@@ -158,6 +163,11 @@ def fit(
         raise ValueError(
             "a robust fit weighs residuals, which it has to compute: leave out compute=False, or robust=True"
         )
+    if robust and windows and any(map(is_large, observed)):
+        raise ValueError(
+            f"robust=True looks at all observations, and there are more than {MOST_VALUES:,}: look at a part of them, "
+            "or fit(..., fine=False, robust=True), which passes over all of them"
+        )
     # Residuals of data that are out of memory would take another pass: field.check(data) makes it.
     in_memory = all(isinstance(o.data.variable._data, np.ndarray) for o in observed)
     looks = compute and (windows > 0 or in_memory)
@@ -166,7 +176,7 @@ def fit(
         computed = _statistics(data, agreed, own, holder, device, compute, checkpoint, missing_chunks)
         field = Field.from_statistics(computed, penalty, solver, execution.present(device), warns=not looks)
         if windows and neighbours:
-            field = field._with_fine({o.name: fine_of(o, field.fits[o.name], windows) for o in own})
+            field = field._with_fine({o.name: fine_field(o, field.fits[o.name], windows) for o in own})
         return field
 
     if robust:
@@ -190,28 +200,34 @@ def _walk(
     """Return what `_read` does, and the windows of the data that the choice of a fine field looks at; 0 without one."""
     check_kind(data)
     bare = space is None and all(basis is None for basis in bases.values()) and penalty is None
+    by_default = fine is None
     if fine:
         _check_fine(compute, holder)
-    elif fine is None:
-        fine = bare and compute and holder is None and _fits_in(data)
+    elif by_default:
+        fine = bare and compute and holder is None
     smooth = penalises_roughness(penalty)
-    agreed, observed = _read(
-        data, space, bases, weights, holder, seconds, smooth, default_labels=True, coarse=fine and bare
-    )
+
+    def read(coarse: bool) -> tuple[Space, list[Observations]]:
+        return _read(data, space, bases, weights, holder, seconds, smooth, default_labels=True, coarse=coarse)
+
+    agreed, observed = read(bool(fine and bare))
+    if fine and by_default and not _fits_in(observed):
+        fine, (agreed, observed) = False, read(False)
     budget = defaults.checked_seconds(SECONDS if seconds is None else seconds)
     return agreed, observed, windows_in(budget) if fine else 0
 
 
-def _fits_in(data: Data) -> bool:
-    """Return whether a bare fit has a fine field, which very many values do without; warn where they do."""
-    variables = [data] if isinstance(data, xr.DataArray) else data.data_vars.values()
-    if sum(v.size for v in variables if v.dtype.kind in "iuf") <= MOST_VALUES:
+def _fits_in(observed: list[Observations]) -> bool:
+    """Return whether a bare fit has a fine field, which very many values on no grid do without; warn where they do."""
+    many = [o for o in observed if is_large(o) and not can_be_tiled(o)]
+    if not many:
         return True
+    data = many[0].data
     warn(
-        f"a single field is fitted: the data have {data.nbytes / 2**30:.1f} GiB in more than {MOST_VALUES:,} "
-        "values, too many for a fine field beside it. Fit a part of them, fit means over some labels (data.coarsen), "
-        f"or say fine=True, which takes about {BYTES_PER_VALUE} bytes of memory a value; fine=False fits the single "
-        "field without this warning"
+        f"a single field is fitted: {many[0].name} has {data.nbytes / 2**30:.1f} GiB in more than {MOST_VALUES:,} "
+        "values, too many for a fine field unless they are on a grid. Fit a part of them, or means over some "
+        f"labels (data.coarsen), or say fine=True, which takes about {BYTES_PER_VALUE} bytes of memory a value; "
+        "fine=False fits the single field without this warning"
     )
     return False
 
@@ -306,7 +322,9 @@ def recover(
 
     Along each coordinate a B-spline of two degrees more than the highest derivative of the equation, with as many knot
     cells as :func:`fit` without bases would take functions, or fewer where the normal equations of the constants would
-    be larger than 200 MB. For another space write ``fit(data, x=..., t=...).recover(equation)``.
+    be larger than 200 MB. Where errors are withheld because the knots of a coordinate do not resolve the field, as at a
+    shock, that coordinate has twice as many, up to one function a label.
+    For another space write ``fit(data, x=..., t=...).recover(equation)``.
 
     Parameters
     ----------
@@ -339,8 +357,10 @@ def recover(
     def read(trial: Field[Data]) -> Sequence[Equation]:
         return equations_of(trial, equation, known=known, vary=vary, dims=dims)
 
-    field, line = _fit_for(data, read, str(equation), dims, weights, holder)
-    constants = field.recover(equation, known=known, vary=vary, dims=dims, method=method)
+    def ask(field: Field[Data]) -> xr.Dataset:
+        return field.recover(equation, known=known, vary=vary, dims=dims, method=method)
+
+    constants, line = _asked_in_a_space(data, read, ask, str(equation), dims, weights, holder)
     return constants.assign_attrs(space=line)
 
 
@@ -391,8 +411,10 @@ def constrain(
     def read(trial: Field[Data]) -> Sequence[Equation]:
         return equations_of(trial, equation, known=known, vary=vary, dims=dims)
 
-    field, _ = _fit_for(data, read, str(equation), dims, weights, holder)
-    return field.constrain(equation, known=known, vary=vary, dims=dims)
+    def ask(field: Field[Data]) -> Field[Data]:
+        return field.constrain(equation, known=known, vary=vary, dims=dims)
+
+    return _asked_in_a_space(data, read, ask, str(equation), dims, weights, holder)[0]
 
 
 @checked
@@ -411,7 +433,8 @@ def discover(
     """Find which terms the equation of data has, among candidates, in a space that suits both.
 
     The space is that of :func:`recover` for the equation that has all candidates. For another one write
-    ``fit(data, x=..., t=...).discover(response)``.
+    ``fit(data, x=..., t=...).discover(response)``. Candidates of a Dataset hold its other variables too: pass
+    ``data[["u", "v"]]`` for some of them. Where no `terms` are given, all coordinates of one letter are fitted.
 
     Parameters
     ----------
@@ -446,10 +469,18 @@ def discover(
         names = Names.of(trial, dims, checked_known(known))
         return [candidates_of(names, response, terms, order, power).equation]
 
-    letters = " ".join([str(response), *map(str, terms or ())])
-    field, line = _fit_for(data, read, letters, dims, weights, holder)
-    models = field.discover(response, terms=terms, order=order, power=power, known=known, dims=dims)
+    letters = " ".join([str(response), *map(str, terms or _derivatives_along_all(data))])
+
+    def ask(field: Field[Data]) -> xr.Dataset:
+        return field.discover(response, terms=terms, order=order, power=power, known=known, dims=dims)
+
+    models, line = _asked_in_a_space(data, read, ask, letters, dims, weights, holder)
     return models.assign_attrs(space=line)
+
+
+def _derivatives_along_all(data: Data) -> list[str]:
+    """Return derivatives as candidates have them: along each dimension of one letter, and along what x stands for."""
+    return [f"u_{name}" for name in dict.fromkeys((*map(str, data.dims), "x")) if len(name) == 1]
 
 
 def _check_is_data(data: Any, name: str, equation: Any) -> None:
@@ -460,20 +491,25 @@ def _check_is_data(data: Any, name: str, equation: Any) -> None:
     check_kind(data)
 
 
-def _fit_for(
+def _asked_in_a_space(
     data: Data,
     read: Callable[[Field[Data]], Sequence[Equation]],
+    ask: Callable[[Field[Data]], Answer],
     text: str,
     dims: Mapping[str, str] | None,
     weights: xr.DataArray | None,
     holder: Any,
-) -> tuple[Field[Data], str]:
-    """Return a field in a space that suits equations, and the line of code that asks for it.
+) -> tuple[Answer, str]:
+    """Return what is asked of a field in a space that suits equations, and the line of code of the field.
+
+    Where an answer is `limited_by` the knots of a coordinate, there are twice as many of it, as far as its labels and
+    memory allow. Warnings are those of the last field.
 
     Parameters
     ----------
     data, weights, holder : as for :func:`fit`.
     read : returns the equations with the meaning that their names have in a field.
+    ask : returns the answer of a field: constants, or what has them.
     text : the equations, in which letters of durations are looked up.
     dims : the coordinate of each letter.
     """
@@ -481,11 +517,25 @@ def _fit_for(
     extra = [*_requested(data, default, text, dims), *_durations(data, default, text, dims)]
     names = dict.fromkeys([*default, *extra])
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
+    equations = read(trial)
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
     cells = {n: given.get(n, data[n].size // 2) for n in names}
-    bases = bases_for(trial.space, cells, read(trial))
-    return fit(data, bases, weights=weights, holder=holder), f"fit({defaults.code(bases)})"
+    bases = bases_for(trial.space, cells, equations)
+    while True:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            answer = ask(fit(data, bases, weights=weights, holder=holder))
+            constants: Any = getattr(answer, "constants", answer)
+        finer = bases
+        if name := constants.attrs.get("limited_by", ""):
+            cells = {**cells, name: min(2 * cells[name], data[name].size - bases[name].degree)}
+            finer = bases_for(trial.space, cells, equations)
+        if not name or (finer[name].size or 0) <= (bases[name].size or 0):
+            for own in caught:
+                warnings.warn_explicit(own.message, own.category, own.filename, own.lineno)
+            return answer, f"fit({defaults.code(bases)})"
+        bases = finer
 
 
 def _requested(

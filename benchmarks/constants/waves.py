@@ -23,6 +23,7 @@ class Set:
     response, true : the side that is known to be there, and the constants of all terms of the other one.
     asked : arguments of `discover`.
     known : terms whose constants are no unknowns of `recover`.
+    v : another variable of the same data.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Set:
     bases: Mapping[str, xs.BSpline]
     asked: Mapping[str, int] = field(default_factory=dict)
     known: tuple[str, ...] = ()
+    v: np.ndarray | None = None
 
     @property
     def constants(self) -> dict[str, float]:
@@ -46,11 +48,16 @@ class Set:
         parts = [f"{v if term in known else f'k{i}'}*{term}" for i, (term, v) in terms]
         return f"{self.response} = {' + '.join(parts)}"
 
-    def noisy(self, level: float, seed: int) -> xr.DataArray:
-        """Return one draw of noise beside u, as a part of its standard deviation."""
-        draw = np.random.default_rng([round(1000 * level), seed]).standard_normal(self.u.shape)
-        values = self.u + level * (self.u.std() or 1.0) * draw
-        return xr.DataArray(values, {"t": self.t, "x": self.x}, ("t", "x"), "u")
+    def noisy(self, level: float, seed: int) -> xr.DataArray | xr.Dataset:
+        """Return one draw of noise beside each variable, as a part of its standard deviation."""
+        rng = np.random.default_rng([round(1000 * level), seed])
+
+        def drawn(name: str, values: np.ndarray) -> xr.DataArray:
+            noise = level * (values.std() or 1.0) * rng.standard_normal(values.shape)
+            return xr.DataArray(values + noise, {"t": self.t, "x": self.x}, ("t", "x"), name)
+
+        first = drawn("u", self.u)
+        return first if self.v is None else xr.Dataset({"u": first, "v": drawn("v", self.v)})
 
     def recovered(self, level: float, seed: int, known: tuple[str, ...] | None = None) -> xr.Dataset:
         """Return the constants from one draw, those of `known` terms given."""
@@ -63,9 +70,12 @@ class Set:
         terms = found.term.values[found.included.values[0]] if claimed else ()
         return set(terms) == set(self.true)
 
-    def discovered(self, level: float, seed: int) -> xr.Dataset:
-        """Return the equations from one draw."""
-        return xs.fit(self.noisy(level, seed), self.bases).discover(self.response, **self.asked)
+    def discovered(self, level: float, seed: int, *, raw: bool = False) -> xr.Dataset:
+        """Return the equations from one draw; if `raw`, in the space that `xs.discover` chooses."""
+        data = self.noisy(level, seed)
+        if raw:
+            return xs.discover(data, self.response, **self.asked)
+        return xs.fit(data, self.bases).discover(self.response, **self.asked)
 
 
 def two_solitons(x: np.ndarray, t: np.ndarray) -> np.ndarray:
@@ -125,6 +135,27 @@ def kuramoto_sivashinsky() -> Set:
     return Set("Kuramoto-Sivashinsky", "u_t", true, u, t, x, bases, {"order": 4})
 
 
+def schrodinger() -> Set:
+    """The real part u and the imaginary part v of ψ, where iψ_t = −ψ_xx / 2 − |ψ|²ψ (split steps, 512 waves)."""
+    length, n = 10.0, 512
+    x, t = length * np.arange(n) / n, np.linspace(0, 2, 80)
+    wave = TURN * x / length
+    psi = 0.9 + 0.5 * np.cos(wave) + 0.4j * np.sin(2 * wave) + 0.2 * np.exp(1j * (wave + 1))
+    steps = 200  # between two times; half as many change ψ by less than 2e-5
+    h = (t[1] - t[0]) / steps
+    half = np.exp(-0.25j * h * (TURN * np.fft.fftfreq(n, length / n)) ** 2)
+    out = [psi]
+    for _ in t[1:]:
+        for _ in range(steps):
+            psi = np.fft.ifft(half * np.fft.fft(psi))
+            psi = np.fft.ifft(half * np.fft.fft(psi * np.exp(1j * h * np.abs(psi) ** 2)))
+        out.append(psi)
+    seen = np.array(out)[:, ::4]
+    bases = {"x": xs.BSpline(56, 5, period=length), "t": xs.BSpline(40, 5)}
+    true = {"u**2*v": -1.0, "v**3": -1.0, "v_xx": -0.5}
+    return Set("Schrödinger", "u_t", true, seen.real, t, x[::4], bases, v=seen.imag)
+
+
 def noise() -> Set:
     t, x = np.linspace(0, 1, 50), np.linspace(0, 1, 60)
     bases = {"x": xs.BSpline(16, 5), "t": xs.BSpline(12, 5)}
@@ -137,6 +168,7 @@ SETS: tuple[Callable[[], Set], ...] = (
     kuramoto_sivashinsky,
     reaction_diffusion,
     wave,
+    schrodinger,
     noise,
 )
 

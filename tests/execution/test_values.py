@@ -27,7 +27,8 @@ from tests.execution.memory import peak_of
 from tests.execution.test_device import moved
 from xspline.execution import compute, deferred, evaluate, lazy_sums
 from xspline.execution.dask_api import Task
-from xspline.kernels import Group, Layout, evaluate_pairs
+from xspline.kernels import Group, Layout
+from xspline.kernels import evaluate as evaluate_values
 from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
 
@@ -64,7 +65,7 @@ def test_blocks_of_forms_give_the_whole(chunks: Any, orders: tuple[int, ...]) ->
         expected = evaluate(*given, pairs=True)
     assert (lazy.shape, lazy.dtype) == (SHAPE, np.float64)
     assert isinstance(expected, np.ndarray)
-    np.testing.assert_array_equal(expected, evaluate_pairs(*given[:-1]))
+    np.testing.assert_array_equal(expected, evaluate_values(*given[:-1], pairs=True))
     np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
 
 

@@ -47,19 +47,6 @@ SPACES = {
     "union first": Space(
         {"a": Polynomial(1, domain=UNIT) + Fourier(1, period=0.3), "b": BSpline(6, domain=UNIT)}
     ),
-    "arrow first": Space(
-        {"a": Fourier(1, period=0.3) + BSpline(9, 1, domain=UNIT), "b": BSpline(6, domain=UNIT)}
-    ),
-    "arrow last": Space(
-        {"a": BSpline(5, domain=UNIT), "b": Fourier(1, period=0.3) + BSpline(30, 2, domain=UNIT)}
-    ),
-    "arrow between": Space(
-        {
-            "a": BSpline(4, 1, domain=UNIT),
-            "b": Fourier(1, period=0.3) + BSpline(degree=1, knots=(0.0, *np.sqrt(np.linspace(0, 1, 9)), 1.0)),
-            "c": BSpline(5, 1, domain=UNIT, period=1.0),
-        }
-    ),
     "short circle": Space({"a": BSpline(4, domain=UNIT, period=1.0), "b": BSpline(5, domain=UNIT)}),
     "all global": Space({"a": Polynomial(2, domain=UNIT), "b": Fourier(1, period=1.0)}),
     **{

@@ -109,7 +109,7 @@ import numpy as np
 from tests import reference
 from tests.devices import Device, StandIn
 from tests.kernels.cases import CASES, SPACE, block
-from xspline.kernels import Block, accumulate, evaluate, evaluate_pairs
+from xspline.kernels import Block, accumulate, evaluate
 from xspline.kernels.compiled import contraction
 from xspline.sums import outer_pairs
 assert not hasattr(contraction.scatter, "py_func")
@@ -120,7 +120,8 @@ for name in ("one of each", "scalar place", "time × stations", "all scalar"):
     c = np.random.default_rng(0).normal(size=SPACE.shape)
     expected = reference.evaluate(c, built.coordinates, layout, SPACE)
     reference.close(evaluate(c, built.coordinates, layout, SPACE), expected)
-    pairs = evaluate_pairs(outer_pairs(c[..., None], SPACE.frame), built.coordinates, layout, SPACE)
+    squares = outer_pairs(c[..., None], SPACE.frame)
+    pairs = evaluate(squares, built.coordinates, layout, SPACE, pairs=True)
     reference.close(pairs, expected**2)
 """
     root = Path(__file__).resolve().parents[2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,16 +14,12 @@ from tests.devices import Device
 from tests.kernels.cases import CASES, SPACE, Case, Floats, grid
 from tests.kernels.test_engines import assert_engines_agree
 from tests.kernels.test_evaluate import EVALUABLE, assert_same_gaps
-from xspline.kernels import (
-    Block,
-    Group,
-    Layout,
-    accumulate,
-    evaluate_pairs,
-)
+from xspline.kernels import Block, Group, Layout, accumulate, evaluate
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Factor
 from xspline.sums.window import whole
+
+evaluate_pairs = partial(evaluate, pairs=True)
 
 BASES = {
     "local": BSpline(6, domain=(0.0, 1.0)),

@@ -129,6 +129,29 @@ def test_two_variables() -> None:
     assert terms_of(found) == {"u_xx", "v"}
 
 
+@pytest.mark.parametrize(
+    ("response", "right"),
+    [
+        ("u_t", {"u**2*v", "v**3", "v_xx"}),
+        pytest.param("v_t", {"v**2*u", "u**3", "u_xx"}, marks=pytest.mark.slow),
+    ],
+)
+def test_two_variables_without_a_list_of_terms(response: str, right: set[str]) -> None:
+    """Of raw data: the cubic Schrödinger equation, as its real and imaginary part."""
+    data = waves.schrodinger().noisy(0.02, 0).isel(t=slice(None, None, 2))
+    found = xs.discover(data, response, order=2)
+    assert found.sizes["term"] == 22 and found.attrs["equation"] != "none"
+    assert terms_of(found) == right
+    assert found.space.startswith('fit({"x": xs.BSpline(')
+
+
+@pytest.mark.parametrize(("space", "time", "letter"), [("r", "t", "r"), ("distance", "time", "x")])
+def test_of_raw_data_coordinates_are_fitted_whatever_their_names(space: str, time: str, letter: str) -> None:
+    data = noisy(cases.diffusion, 0.01).rename(x=space, t=time)
+    found = xs.discover(data, "u_t", order=2, power=1)
+    assert terms_of(found) == {f"u_{letter * 2}"}
+
+
 def test_merged_statistics_find_what_all_data_find() -> None:
     data = noisy(cases.diffusion, 0.01)
     space = xs.space(data, **BASES)
@@ -268,8 +291,9 @@ def test_what_is_no_field_or_no_text() -> None:
 def test_a_batch_is_refused() -> None:
     data = noisy(cases.diffusion, 0.01)
     field = xr.concat([data, data], "member").spline.fit(BASES)
-    with pytest.raises(ValueError, match=r"independent fits along \('member',\); select one"):
+    with pytest.raises(ValueError, match=r"independent fits along \('member',\); select one") as caught:
         field.discover("u_t")
+    assert "xs.discover(data, 'u_t', dims={'m': 'member'})" in str(caught.value)
 
 
 # ---- sets of terms --------------------------------------------------------------------------------------------------

@@ -10,16 +10,16 @@ import xarray as xr
 
 import xspline as xs
 from benchmarks.constants.missing import FAMILIES, RIGHT, Family
-from tests.pde.cases import burgers, grid, sampled
+from tests.pde.cases import burgers, grid, sampled, shock
 
 FAMILY = {family.term: family for family in FAMILIES}
 
 
 def of_printed_line(data: xr.DataArray, checks: str) -> xr.Dataset:
-    """Run the line that the checks print, as it is, after the accessor."""
-    line = re.search(r"recover\(.*?\)(?=;|$)", checks)
+    """Run the line that the checks print, as it is."""
+    line = re.search(r"data\.spline\..*?recover\(.*?\)(?=;|$)", checks)
     assert line is not None
-    result: xr.Dataset = eval(f"data.spline.{line[0]}", {"data": data, "xs": xs})
+    result: xr.Dataset = eval(line[0], {"data": data, "xs": xs})
     return result
 
 
@@ -84,15 +84,29 @@ def test_of_one_mode_only_a_combination_is_told(noise: float) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:u. .* functions along 'x' are in use")
-def test_knots_that_do_not_resolve_a_front_print_a_line_that_does() -> None:
-    at = grid(140, 60, 6.0, 1.0)
-    data = sampled(lambda x, t: burgers(x, t, 0.02), at)
-    found = xs.recover(data, "u_t + u*u_x = nu*u_xx")
+def test_knots_that_do_not_resolve_a_front_print_a_line_that_does_as_data_do_by_themselves() -> None:
+    data = sampled(lambda x, t: burgers(x, t, 0.02), grid(140, 60, 6.0, 1.0))
+    equation = "u_t + u*u_x = nu*u_xx"
+    found = data.spline.fit({"x": xs.BSpline(74, 4), "t": xs.BSpline(35)}).recover(equation)
+    assert np.isnan(found.stderr) and found.attrs["limited_by"] == "x"
     assert "use more knots, most along 'x'" in found.attrs["checks"]
-    line = found.attrs["checks"].rpartition("changes fast: ")[2].partition("; ")[0]
-    finer = eval(f"data.spline.{line}", {"data": data, "xs": xs})
+    finer = of_printed_line(data, found.attrs["checks"])
     assert abs(finer.estimate - 0.02) < abs(found.estimate - 0.02) / 5
     assert np.isnan(finer.stderr) or abs(finer.estimate - 0.02) < 4 * finer.stderr
+    own = xs.recover(data, equation)
+    assert own.space == 'fit({"x": xs.BSpline(140, degree=4), "t": xs.BSpline(35)})'
+    xr.testing.assert_allclose(own.estimate, finer.estimate)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_a_shock_is_resolved(noise: float) -> None:
+    """From half the labels nu is 10 % off, which half the knots of these tell."""
+    data = shock()
+    data = data + noise * float(data.std()) * np.random.default_rng(0).standard_normal(data.shape)
+    found = data.spline.recover("u_t + u*u_x = nu*u_xx")
+    error = abs(found.estimate.item() - 0.01 / np.pi)
+    assert error < 0.005 * 0.01 / np.pi and error < 2 * found.stderr.item()
 
 
 def test_a_degree_that_is_too_low_is_the_one_cause_that_is_told() -> None:

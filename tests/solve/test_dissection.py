@@ -75,8 +75,7 @@ def check(cholesky: DissectionCholesky, matrix: np.ndarray, frame: Frame, rng: n
     halves = units[:, None] * cholesky.apply_inverse_sqrt(np.eye(len(matrix)))
     assert close(halves @ halves.T, units * inverse * units[:, None], 1e-12)
     pairs = cholesky.inverse_pairs(narrowest(frame))
-    cells = inverse.reshape(*frame.sizes, *frame.sizes)
-    expected = gather_entries(lambda rows, columns: cells[rows + columns], frame)
+    expected = gather_entries(inverse, frame)
     assert pairs.shape == (*frame.sizes, *frame.offsets, 1)
     assert close(pairs[..., 0], expected, 1e-12)
     assert cholesky.nbytes > 0

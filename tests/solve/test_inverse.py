@@ -27,12 +27,6 @@ from .cases import (
 )
 
 
-def pairs_of(matrix: np.ndarray, frame: Frame) -> np.ndarray:
-    """Pair form of a symmetric matrix [P, P]."""
-    cells = matrix.reshape(*frame.sizes, *frame.sizes)
-    return gather_entries(lambda rows, columns: cells[rows + columns], frame)
-
-
 def random_band(rng: np.random.Generator, size: int, width: int, members: int) -> np.ndarray:
     out = rng.normal(size=(size, width, members))
     for r in range(width):
@@ -84,7 +78,7 @@ def check(found: Factorisation, case: Case, penalty: Penalty) -> None:
     matrix = np.moveaxis(case.dense + lifted, (0, 1), (-2, -1))
     inverse = np.linalg.inv(matrix)
     assert close(np.broadcast_to(found.logdet(), batch), np.linalg.slogdet(matrix)[1], 1e-10)
-    pairs = np.array([pairs_of(inverse[b], frame) for b in np.ndindex(*batch)])
+    pairs = np.array([gather_entries(inverse[b], frame) for b in np.ndindex(*batch)])
     expected = np.moveaxis(pairs, 0, -1).reshape(*pairs.shape[1:], *batch)
     shape = (*frame.sizes, *frame.offsets, *batch)
     assert close(np.broadcast_to(found.inverse_pairs(), shape), expected)

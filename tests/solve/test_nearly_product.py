@@ -8,7 +8,7 @@ import pytest
 from tests import scatter
 from xspline.solve import ConvergenceError, Roughness, Sobolev, SpaceTime, choose, factorise, solve
 from xspline.solve.kronecker.nearly import NearlySeparable
-from xspline.solve.kronecker.product import nearly_product
+from xspline.solve.kronecker.product import expected
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 
@@ -123,7 +123,7 @@ def test_data_far_from_a_product_are_fitted_without_it(monkeypatch: pytest.Monke
     case, _ = case_of("in cells")
     a, _, t = (x.reshape([-1 if i == j else 1 for i in range(3)]) for j, x in enumerate(case.coordinates))
     one_by_one = Case(case.space, case.coordinates, case.y, case.w * (t > a - 0.15) * (t < a + 0.3))
-    assert nearly_product(one_by_one.general(), case.space.frame, 2) is None
+    assert expected(one_by_one.general(), case.space.frame, 2) is None
     sums = case.sums(case.general())
     cheap = on(nearly_iterations=0)
     assert choose(sums, case.space, "reml", resources=cheap).factorisation.choice.name == "nearly_separable"

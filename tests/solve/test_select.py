@@ -58,7 +58,7 @@ def test_the_structure_decides(structure: str, penalty: Penalty, name: str) -> N
             "gaps",
             Ridge(1),
             "spectral",
-            "a factor for each coordinate .* they are one product of factors over 3 ",
+            "a factor for each of several coordinates .* they are one product of factors over 3 ",
         ),
         (
             "static",

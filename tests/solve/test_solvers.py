@@ -44,7 +44,7 @@ def penalties(space: Space) -> dict[str, Penalty]:
 def admissible(structure: str, space: Space, kind: str) -> set[str]:
     """What the structure of the weights and the penalty admit."""
     count, found = len(space.names), {"banded", "dissection", "dense"}
-    if kind in ("none", "ridge") and (structure == "grid" or count == 1):
+    if kind in ("none", "ridge") and structure == "grid" and count > 1:
         found.add("spectral")
     if kind in ("none", "ridge") and structure == "static" and count > 2:
         found.add("separable")

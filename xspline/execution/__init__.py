@@ -24,5 +24,9 @@ from xspline.execution.reduce import sums as sums
 from xspline.execution.source import HolderCodes as HolderCodes
 from xspline.execution.source import Reader as Reader
 from xspline.execution.source import Source as Source
+from xspline.execution.values import computed as computed
 from xspline.execution.values import deferred as deferred
 from xspline.execution.values import evaluate as evaluate
+from xspline.execution.values import in_chunks as in_chunks
+from xspline.execution.values import once as once
+from xspline.execution.values import reduced as reduced

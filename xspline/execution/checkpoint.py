@@ -73,8 +73,7 @@ class Checkpoint:
 
         Raises
         ------
-        ValueError
-            Its files are of another version.
+        ValueError : its files are of another version.
         """
         file = self.directory / DESCRIPTION
         if not file.exists():
@@ -182,8 +181,7 @@ def load(path: Path, pauses: Sequence[float] = LIMITS.retry_pauses) -> tuple[Sum
 
     Raises
     ------
-    ValueError
-        The file is damaged.
+    ValueError : the file is damaged.
     """
     _check_seen(path)
     try:

@@ -162,8 +162,7 @@ def prepare(source: Source, limits: Limits = LIMITS) -> Source:
 
     Raises
     ------
-    NotImplementedError
-        Dask's arrays are expressions.
+    NotImplementedError : Dask's arrays are expressions.
     """
     lazy = [(axes, array) for axes, array in source.auxiliary if is_dask(array)]
     if not lazy and not is_dask(source.values):
@@ -315,9 +314,7 @@ class Sizes:
     def windows(self, factors: Sequence[int]) -> dict[int, np.ndarray]:
         """Return the lengths of all windows, per coefficient axis, of sums of `factors` blocks per data axis.
 
-        Returns
-        -------
-        dict of int to ndarray of int, [sums along the group's data axes..]
+        Each is an array over the sums along the group's data axes.
         """
         windows: dict[int, np.ndarray] = {}
         for group in self.source.layout.groups:

@@ -308,10 +308,8 @@ def cluster_errors_explained() -> Iterator[None]:
 
     Raises
     ------
-    WorkerMemoryError
-        Workers were killed again and again.
-    ClusterLostError
-        Client, scheduler or all of the cluster went away.
+    WorkerMemoryError : workers were killed again and again.
+    ClusterLostError : client, scheduler or all of the cluster went away.
     """
     try:
         yield

@@ -39,8 +39,7 @@ def identity_of(source: Source, stamp: Stamp, *how: Any) -> str:
 
     Raises
     ------
-    UnidentifiedError
-        What the source is computed from cannot be told.
+    UnidentifiedError : what the source is computed from cannot be told.
     """
     from xspline import __version__
 

@@ -99,12 +99,9 @@ def sums(
 
     Raises
     ------
-    ValueError
-        The checkpoint is no directory, of another version, or damaged.
-    WorkerMemoryError
-        Workers were killed again and again.
-    ClusterLostError
-        Client or scheduler went away.
+    ValueError : the checkpoint is no directory, of another version, or damaged.
+    WorkerMemoryError : workers were killed again and again.
+    ClusterLostError : client or scheduler went away.
     """
     check_device(device, here=active_client() is None)
     lazy = [source for source in sources if source.is_lazy]

@@ -1,15 +1,16 @@
-"""Values of a field, as lazy as their target: each task evaluates its own block."""
+"""Values of a field, as lazy as their target, and functions of boxes of arrays: each task computes its own block."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.array as da
+import dask.base
 import numpy as np
 from dask.array.core import normalize_chunks
-from dask.delayed import Delayed
+from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from xspline.execution.cuts import Cuts, aligned
@@ -17,7 +18,7 @@ from xspline.execution.dask_api import DataNode, Graph, Task, TaskRef, add_data,
 from xspline.execution.device.gpu import check_device, to_device, to_host
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import axes_of_coordinates, cut, is_dask
-from xspline.kernels import Layout, evaluate_pairs
+from xspline.kernels import Layout
 from xspline.kernels import evaluate as evaluate_values
 from xspline.spaces import Space
 
@@ -38,6 +39,8 @@ def evaluate(
 ) -> Any:
     """Return the values, or derivatives, of a field over a target; with `pairs`, the quadratic forms φᵀZφ.
 
+    They are a NumPy or Dask array of float64, NaN outside the domain.
+
     Parameters
     ----------
     coefficients : [K.., b..] NumPy array, or a Dask array; with `pairs` Z, [K.., O.., b..].
@@ -46,15 +49,11 @@ def evaluate(
     space : the functions.
     orders : derivative order per coefficient axis.
     shape : of the target.
-    pairs : whether `coefficients` are pairs, as those of `xspline.kernels.evaluate_pairs`.
+    pairs : whether `coefficients` are pairs, as those of `xspline.kernels.evaluate`.
     extrapolate : whether there are values outside the domains: those of the polynomials at the ends.
     chunks : of the result, as Dask reads them; None for NumPy unless something given is a Dask array.
     device : None (the host) or "cuda".
     limits : up to which size coordinates travel whole.
-
-    Returns
-    -------
-    NumPy or Dask array of float64, NaN outside the domain.
     """
     check_device(device)
     axes_of = axes_of_coordinates(layout)
@@ -187,8 +186,68 @@ def _values(
     if 0 in shape:
         return np.empty(shape)
     floats = tuple(np.asarray(x, dtype=np.float64) for x in coordinates)
-    kernel = evaluate_pairs if request.pairs else evaluate_values
     moved = to_device(coefficients, request.device)
-    layout, space, orders, beyond = request.layout, request.space, request.orders, request.extrapolate
-    values = to_host(kernel(moved, floats, layout, space, orders, extrapolate=beyond))
+    values = to_host(
+        evaluate_values(
+            moved,
+            floats,
+            request.layout,
+            request.space,
+            request.orders,
+            pairs=request.pairs,
+            extrapolate=request.extrapolate,
+        )
+    )
     return values if values.shape == shape else np.broadcast_to(values, shape).copy()
+
+
+# ---- any functions of boxes of arrays; arrays of Dask among their arguments arrive as NumPy arrays
+
+
+def once(value: Any) -> Any:
+    """Return what stands for a value in the arguments of many calls, which travels to each worker once."""
+    return delayed(value)
+
+
+def computed(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return the result of each call of a function."""
+    task = delayed(function, pure=False)
+    results: tuple[Any, ...] = dask.base.compute(*(task(*arguments) for arguments in calls))
+    return results
+
+
+def reduced(
+    function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], join: Callable[[Sequence[Any]], Any]
+) -> Any:
+    """Return the results of all calls, joined some at a time."""
+    task, joined = delayed(function, pure=False), delayed(join, pure=False)
+    parts = [task(*arguments) for arguments in calls]
+    while True:
+        parts = [joined(parts[i : i + LIMITS.fan_in]) for i in range(0, len(parts), LIMITS.fan_in)]
+        if len(parts) == 1:
+            return dask.base.compute(parts[0])[0]
+
+
+def in_chunks(
+    function: Callable[..., Any],
+    arguments: Callable[[tuple[slice, ...]], tuple[Any, ...]],
+    results: int,
+    shape: tuple[int, ...],
+    chunks: Any,
+) -> da.Array:
+    """Return some results of a function at each element, [results, ...], in chunks of a shape.
+
+    Parameters
+    ----------
+    function : returns an array [results, ...] of floats.
+    arguments : returns what it is called with, given the box of elements.
+    """
+    sizes = normalize_chunks(chunks, shape, dtype=np.float64)
+    ends = [np.cumsum((0, *own)) for own in sizes]
+    blocks = np.empty(tuple(len(own) for own in sizes), object)
+    task = delayed(function, pure=False)
+    for at in np.ndindex(blocks.shape):
+        box = tuple(slice(int(e[i]), int(e[i + 1])) for e, i in zip(ends, at, strict=True))
+        own = tuple(s.stop - s.start for s in box)
+        blocks[at] = da.from_delayed(task(*arguments(box)), (results, *own), np.float64)
+    return da.block(blocks.tolist())

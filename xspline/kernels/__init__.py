@@ -4,5 +4,4 @@ from xspline.kernels.block import Block as Block
 from xspline.kernels.block import Group as Group
 from xspline.kernels.block import Layout as Layout
 from xspline.kernels.evaluate import evaluate as evaluate
-from xspline.kernels.evaluate import evaluate_pairs as evaluate_pairs
 from xspline.kernels.passes import accumulate as accumulate

@@ -33,10 +33,8 @@ class Group:
 
     Parameters
     ----------
-    data_axes : tuple of int
-        Axes of the values that the coordinates span; empty for scalar coordinates.
-    coefficient_axes : tuple of int
-        Axes of the coefficients; empty for pooled dimensions, whose entries are repeated observations.
+    data_axes : axes of the values that the coordinates span; empty for scalar coordinates.
+    coefficient_axes : axes of the coefficients; empty for pooled dimensions, whose entries are repeated observations.
     """
 
     data_axes: tuple[int, ...]
@@ -86,17 +84,12 @@ class Block:
 
     Parameters
     ----------
-    values : array of numbers
-        NaN is missing, infinity is tallied.
-    coordinates : tuple of array
-        Per coefficient axis, float64, on the host or beside the values; each has the lengths of its group's data
-        axes as its shape. Labels that repeat are fine, NaN is missing.
-    weights : tuple of (axes of the values, array over exactly those axes)
-        Relative precisions; their product counts. Zero excludes.
-    start : tuple of int
-        Index of the first value in the whole data, for messages. Empty: the origin.
-    reference : float or None
-        Value to subtract; None for the first finite one, rounded to float32.
+    values : NaN is missing, infinity is tallied.
+    coordinates : per coefficient axis, float64, on the host or beside the values; each has the lengths of its group's
+        data axes as its shape. Labels that repeat are fine, NaN is missing.
+    weights : relative precisions; their product counts. Zero excludes.
+    start : index of the first value in the whole data, for messages. Empty: the origin.
+    reference : value to subtract; None for the first finite one, rounded to float32.
     """
 
     values: Array
@@ -128,8 +121,7 @@ def check_coordinates(
 
     Parameters
     ----------
-    shape : sequence of int, optional
-        Lengths that the coordinates must agree with.
+    shape : lengths that the coordinates must agree with.
     """
     if len(coordinates) != layout.coefficient_ndim:
         raise ValueError(
@@ -181,7 +173,7 @@ def native(array: Array, xp: Any) -> Array:
 
 
 def rounded(value: float) -> float:
-    """To float32, so that differences of float32 data are exact; numbers too large for it stay."""
+    """Round to float32, so that differences of float32 data are exact; numbers too large for it stay."""
     with np.errstate(over="ignore"):
         single = float(np.float32(value))
     return single if math.isfinite(single) else value

@@ -28,13 +28,9 @@ class SumsBySlab:
 
     Parameters
     ----------
-    walk : Walk
-    component : Component
-        Other groups have extent 1 and vanish, except batch axes.
-    pairs : bool
-        Pairs (G) or moments (h).
-    last : int, optional
-        The slab axis whose coefficients are the last of the total, as they are of what is added.
+    component : other groups have extent 1 and vanish, except batch axes.
+    pairs : pairs (G) or moments (h).
+    last : the slab axis whose coefficients are the last of the total, as they are of what is added.
     """
 
     def __init__(self, walk: Walk, component: Component, pairs: bool, last: int | None = None) -> None:
@@ -115,7 +111,7 @@ class SumsByCell:
 
     @staticmethod
     def of(walk: Walk, component: Component) -> SumsByCell | None:
-        """None unless the component is of this kind."""
+        """Return the sums of a component, or None where it is not of this kind."""
         axes = enumerate(walk.slab_axes)
         chosen = [i for i, axis in axes if axis.group in component and not axis.is_batch]
         cells = walk.cells(chosen[0]) if len(chosen) == 1 else None
@@ -162,7 +158,7 @@ class SumsByCell:
         return self.walk.xp.reshape(self.walk.ordered, tuple(self.lengths))
 
     def _at(self, rows: Integers, axes: Sequence[int]) -> tuple[Integers | slice, ...]:
-        """How some rows are taken from a NumPy array over these axes of the values."""
+        """Return the index that takes some rows from a NumPy array over these axes of the values."""
         mine, shape = self.walk.slab_axes[self.index].axes, self.walk.shape
         places = (rows,) if len(mine) == 1 else np.unravel_index(rows, [shape[axis] for axis in mine])
         at = dict(zip(mine, places, strict=True))

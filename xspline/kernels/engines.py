@@ -32,8 +32,8 @@ def choose_engine(array: Array, engine: str | Engine | None = None) -> Engine:
 
     Parameters
     ----------
-    engine : "numba", "namespace", Engine or None
-        None: by the array. The named one that is not compiled goes by slabs, whatever the layout.
+    engine : "numba", "namespace", Engine or None; None: by the array. The named one that is not compiled goes by slabs,
+        whatever the layout.
     """
     if not (engine is None or isinstance(engine, str)):
         return engine
@@ -108,14 +108,10 @@ class ArrayApiEngine:
 
     Attributes
     ----------
-    xp, device
-        The namespace, and where its arrays are.
-    sweeps : bool
-        Whether grids may be summed in one sweep (`sweep.Sweep`): of NumPy's arrays, and of CuPy's.
-    short_box : int
-        Times the values of a row: a box of no more entries is one product.
-    sizes : CellSizes
-        Of groups that go from cell to cell.
+    xp, device : the namespace, and where its arrays are.
+    sweeps : whether grids may be summed in one sweep (`sweep.Sweep`): of NumPy's arrays, and of CuPy's.
+    short_box : times the values of a row: a box of no more entries is one product.
+    sizes : of groups that go from cell to cell.
     """
 
     xp: Any
@@ -253,10 +249,8 @@ class CompiledEngine:
 
     Attributes
     ----------
-    sweeps, sizes
-        See `ArrayApiEngine`.
-    compiled : bool
-        Whether compiled loops locate the rows of B-splines.
+    sweeps, sizes : see `ArrayApiEngine`.
+    compiled : whether compiled loops locate the rows of B-splines.
     """
 
     sweeps: bool = True

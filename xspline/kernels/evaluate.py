@@ -20,14 +20,11 @@ class Options(TypedDict, total=False):
 
     Attributes
     ----------
-    engine : {"numba", "namespace"} or Engine
-        Which twin of the contraction; by default the compiled one for NumPy arrays.
-    slab, slab_rows : int
-        Entries of a slab, and rows of one group in it.
-    out : array, float32 or float64
-        To write into, of the shape of the result; of NumPy C-contiguous and native. Sums are float64.
-    extrapolate : bool
-        Whether there are values outside the domains: those of the polynomials at the ends.
+    engine : {"numba", "namespace"} or Engine; which twin of the contraction; by default the compiled one for NumPy
+        arrays.
+    slab, slab_rows : entries of a slab, and rows of one group in it.
+    out : to write into, of the shape of the result; of NumPy C-contiguous and native. Sums are float64.
+    extrapolate : whether there are values outside the domains: those of the polynomials at the ends.
     """
 
     engine: str | Engine | None
@@ -43,72 +40,33 @@ def evaluate(
     layout: Layout,
     space: Space,
     orders: Sequence[int] | None = None,
+    *,
+    pairs: bool = False,
     **options: Unpack[Options],
 ) -> Array:
-    """Values of a field, or of a partial derivative of it, at coordinates of any layout.
+    """Values of a field, or of a partial derivative of it, at coordinates of any layout; NaN outside the domains.
+
+    They are `out`, or a new array of float64 in the namespace of the coefficients.
+
+    With `pairs` they are quadratic forms φᵀZφ of the rows φ of Φ, or of a derivative of it. With the pair form Z of a
+    covariance of the coefficients these are the variances of the field. It is the transpose of how G is summed:
+    Σ w φᵀZφ = Σ_{k,o} Z[k, o] G[k, o] for the G of observations with weights w.
 
     Parameters
     ----------
-    coefficients : array, [K.., b..]
-        Of any array namespace.
-    coordinates : sequence of ndarray
-        Per coefficient axis, float64 on the host; shape = lengths of its group's data axes.
-    layout : Layout
-        Where the coordinates and the batch axes lie in the result; nothing is pooled.
-    space : Space
-    orders : sequence of int, optional
-        Derivative order per coefficient axis, per unit of the coordinate's float; default 0.
-    **options
-        `Options`.
-
-    Returns
-    -------
-    array
-        `out`, or a new array of float64 in the namespace of the coefficients; NaN outside the domains.
+    coefficients : [K.., b..], of any array namespace; with `pairs` Z, [K.., O.., b..], with
+        φᵀZφ = Σ_{k,o} Z[k, o] Π_j φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and entries with
+        k_j + o_j ≥ K_j on others are not read.
+    coordinates : per coefficient axis, float64 on the host; shape = lengths of its group's data axes.
+    layout : where the coordinates and the batch axes lie in the result; nothing is pooled.
+    orders : derivative order per coefficient axis, per unit of the coordinate's float; default 0.
+    pairs : whether there is a quadratic form.
+    **options : `Options`.
 
     Raises
     ------
-    ValueError
-        If shapes do not fit, or `out` cannot be written.
+    ValueError : if shapes do not fit, or `out` cannot be written.
     """
-    return _evaluate(coefficients, coordinates, layout, space, orders, options, pairs=False)
-
-
-def evaluate_pairs(
-    pairs: Array,
-    coordinates: Sequence[Floats],
-    layout: Layout,
-    space: Space,
-    orders: Sequence[int] | None = None,
-    **options: Unpack[Options],
-) -> Array:
-    """Quadratic form φᵀZφ of the rows φ of Φ, or of a derivative of it, at coordinates of any layout.
-
-    With the pair form Z of a covariance of the coefficients these are the variances of the field. It is the
-    transpose of how G is summed: Σ w φᵀZφ = Σ_{k,o} Z[k, o] G[k, o] for the G of observations with weights w.
-
-    Parameters
-    ----------
-    pairs : array, [K.., O.., b..]
-        Z, with φᵀZφ = Σ_{k,o} Z[k, o] Π_j φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and
-        entries with k_j + o_j ≥ K_j on others are not read.
-    coordinates, layout, space, orders, **options
-        As of `evaluate`, and so are the result and the errors.
-    """
-    return _evaluate(pairs, coordinates, layout, space, orders, options, pairs=True)
-
-
-def _evaluate(
-    coefficients: Array,
-    coordinates: Sequence[Floats],
-    layout: Layout,
-    space: Space,
-    orders: Sequence[int] | None,
-    options: Options,
-    *,
-    pairs: bool,
-) -> Array:
-    """Check shapes, and fill the result slab by slab."""
     engine = choose_engine(coefficients, options.get("engine"))
     xp, ndim = array_api_compat.array_namespace(coefficients), len(space.shape)
     orders = tuple(orders) if orders is not None else (0,) * ndim

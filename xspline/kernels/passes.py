@@ -47,30 +47,21 @@ def accumulate(
 ) -> Sums:
     """Sums of one block of data: G, h, s, Σw, n about a reference, and what was left out.
 
+    They are on the host. Their window holds the coefficients that the coordinates touch.
+
     Parameters
     ----------
-    block : Block
-        Values of any numeric type and array namespace.
-    layout : Layout
-        Which axes of the values the coordinates span.
-    space : Space
-        The features.
-    engine : {"numba", "namespace"} or Engine, optional
-        Which twin of the contraction runs; by default the compiled one for NumPy arrays.
-    slab : int, optional
-        Entries of a slab.
-    slab_rows : int
-        Rows of one group in a slab.
-
-    Returns
-    -------
-    Sums
-        On the host. Its window holds the coefficients that the coordinates touch.
+    block : values of any numeric type and array namespace.
+    layout : which axes of the values the coordinates span.
+    space : the features.
+    engine : {"numba", "namespace"} or Engine; which twin of the contraction runs; by default the compiled one for NumPy
+        arrays.
+    slab : entries of a slab.
+    slab_rows : rows of one group in a slab.
 
     Raises
     ------
-    ValueError
-        If shapes do not fit. Never on data: NaN, infinities, bad weights and labels outside are tallied.
+    ValueError : if shapes do not fit. Never on data: NaN, infinities, bad weights and labels outside are tallied.
 
     Notes
     -----
@@ -81,7 +72,8 @@ def accumulate(
     if isinstance(block.values, np.generic):
         block = replace(block, values=np.asarray(block.values))
     block.check(layout)
-    chosen, limit = choose_engine(block.values, engine), slab or slab_entries(block.values)
+    chosen = choose_engine(block.values, engine)
+    limit = slab or slab_entries(block.values)
     walk = Walk(block, layout, space, chosen, limit, slab_rows)
     sweep = Sweep.of(walk)
     result = sweep.result() if sweep is not None else None
@@ -107,7 +99,8 @@ def sums_of(walk: Walk, result: BlockResult) -> Sums:
 def _per_member(walk: Walk, array: Array) -> NDArray[Any]:
     """[b..] in the order of the layout's batch axes."""
     batch = {axis.axes[0]: i for i, axis in enumerate(walk.slab_axes) if axis.is_batch}
-    order, host = [batch[axis] for axis in walk.layout.batch_axes], to_host(array)
+    order = [batch[axis] for axis in walk.layout.batch_axes]
+    host = to_host(array)
     return np.transpose(host, [*order, *walk.pooled]).reshape([host.shape[i] for i in order])
 
 
@@ -116,7 +109,10 @@ def _per_member(walk: Walk, array: Array) -> NDArray[Any]:
 
 def in_slabs(walk: Walk) -> BlockResult:
     """What a block gives in passes over its slabs."""
-    xp, device, groups, tally = walk.xp, walk.device, walk.groups, Tally()
+    xp = walk.xp
+    device = walk.device
+    groups = walk.groups
+    tally = Tally()
     reference = walk.block.reference if walk.space.has_constant else 0.0
     by_cell = SumsByCell.of(walk, groups)  # then moment and pairs wait for the second pass
     moment = None if by_cell else SumsBySlab(walk, groups, pairs=False)
@@ -194,8 +190,10 @@ class SlabValues:
 
 def read(walk: Walk, box: SlabBox) -> tuple[SlabValues, Tally]:
     """One slab, and the tally of what is left out of it, with the first places of an infinity and a bad weight."""
-    xp, values = walk.xp, walk.values(box)
-    size, known = math.prod(values.shape), xp.isfinite(values)
+    xp = walk.xp
+    values = walk.values(box)
+    size = math.prod(values.shape)
+    known = xp.isfinite(values)
     valid = finite = known
     for i, axis in enumerate(walk.slab_axes):  # known: labels are numbers; valid: inside all domains
         inside = np.ones(0, dtype=bool) if axis.is_batch else walk.inside(i, box.rows[i])
@@ -206,9 +204,12 @@ def read(walk: Walk, box: SlabBox) -> tuple[SlabValues, Tally]:
             xp.logical_and(mask, xp.reshape(to_namespace(rows, xp, walk.device), shape))
             for mask, rows in ((known, walk.labelled(i, box.rows[i])), (valid, inside))
         )
-    present, count = count_true(known, xp), count_true(valid, xp)
+    present = count_true(known, xp)
+    count = count_true(valid, xp)
     infinity = None if present == size else _first_place(walk, box, xp.isinf(values))
-    outside, weight, bad = present - count, None, None
+    outside = present - count
+    weight = None
+    bad = None
     unlabelled = 0 if known is finite else count_true(finite, xp) - present
     for number in range(len(walk.block.weights)):  # their product, zero where one is bad
         this_weight = walk.weight_of(number, box)

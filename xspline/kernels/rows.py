@@ -101,14 +101,11 @@ class SortedRows(NamedTuple):
 
     Attributes
     ----------
-    order : ndarray, int64 [n]
-        Rows sorted by where their supports start.
-    ends : ndarray, int64 [cells]
-        Number of sorted rows up to the end of each cell.
-    start, values, words : ndarray, [n], [n, width], [n]
-        Where supports start, their values, and a word of 64 random bits for each row, in this order.
-    places : ndarray, int64 [width]
-        Where values go, from the start of a support on.
+    order : [n], rows sorted by where their supports start.
+    ends : [cells], number of sorted rows up to the end of each cell.
+    start, values, words : [n], [n, width], [n], where supports start, their values, and a word of 64 random bits for
+        each row, in this order.
+    places : [width], where values go, from the start of a support on.
     """
 
     order: Integers
@@ -133,10 +130,9 @@ class LineSums(NamedTuple):
 
     Attributes
     ----------
-    sums : array, [before, after, R]
-        Their contractions with the rows.
-    power, count, digest : array, [before, after]
-        Of a moment: Σ e², how many rows are known, and the sum of their words modulo 2⁶⁴; None of pairs.
+    sums : [before, after, R], their contractions with the rows.
+    power, count, digest : [before, after], of a moment: Σ e², how many rows are known, and the sum of their words
+        modulo 2⁶⁴; None of pairs.
     """
 
     sums: Array
@@ -157,22 +153,14 @@ class Rows:
 
     Attributes
     ----------
-    count : int
-        Number of rows, n.
-    base : tuple of ndarray, int64 [n]
-        Per coefficient axis of the group: where the support of each row begins, counted from `low`.
-    table : ndarray, float64 [n, sum of functions]
-        Values of the active functions, the axes side by side.
-    supports : tuple of Support
-        Per axis, the active functions.
-    extents : tuple of int
-        Per axis, number of coefficients that these rows touch: the lengths of their box.
-    low : tuple of int
-        Per axis, where the box begins in the block's range of coefficients.
-    inside : ndarray, bool [n]
-        Rows inside the domains of all axes.
-    pairs : bool
-        Whether the values of a row are the products of two functions (a, a + o), a-major, for G.
+    count : number of rows, n.
+    base : [n], per coefficient axis of the group: where the support of each row begins, counted from `low`.
+    table : [n, sum of functions], values of the active functions, the axes side by side.
+    supports : per axis, the active functions.
+    extents : per axis, number of coefficients that these rows touch: the lengths of their box.
+    low : per axis, where the box begins in the block's range of coefficients.
+    inside : [n], rows inside the domains of all axes.
+    pairs : whether the values of a row are the products of two functions (a, a + o), a-major, for G.
     """
 
     count: int
@@ -283,18 +271,12 @@ def build_rows(
 
     Parameters
     ----------
-    features, ranges, orders : sequence
-        One per coefficient axis of the group; an order is that of a derivative.
-    coordinates : sequence of ndarray
-        One per axis, of all rows of the group.
-    span : tuple of int
-        The first row and the number of them, n (pooled groups have no coordinates).
-    compiled : bool
-        Whether compiled loops locate the rows of B-splines.
-    outside : float
-        What the values of rows outside the domain are.
-    extrapolate : bool
-        Whether the functions at the ends of the domain go on outside.
+    features, ranges, orders : one per coefficient axis of the group; an order is that of a derivative.
+    coordinates : one per axis, of all rows of the group.
+    span : the first row and the number of them, n (pooled groups have no coordinates).
+    compiled : whether compiled loops locate the rows of B-splines.
+    outside : what the values of rows outside the domain are.
+    extrapolate : whether the functions at the ends of the domain go on outside.
     """
     supports, (start, count) = tuple(f.support for f in features), span
     table, inside = np.empty((count, sum(s.width for s in supports))), np.ones(count, dtype=bool)
@@ -326,18 +308,12 @@ def roll_up(total: Floats, features: Features, length: int, axis: int, entry: in
 
     Parameters
     ----------
-    total : ndarray
-        `axis` has the extent of a `CoefficientRange`, axis `entry` the depth of the support.
-    features : Features
-    length : int
-        Number of coefficients of the range.
-    axis, entry : int
-    pairs : bool
+    total : `axis` has the extent of a `CoefficientRange`, axis `entry` the depth of the support.
+    length : number of coefficients of the range.
 
     Returns
     -------
-    ndarray
-        Of that length along `axis`, along `entry` that of the offsets, or 1.
+    ndarray : of that length along `axis`, along `entry` that of the offsets, or 1.
     """
     m, near = features.support.everywhere, features.support.near
     moved = np.moveaxis(total, (axis, entry), (0, 1))

@@ -36,10 +36,8 @@ class Separation(ABC):
 
         Parameters
         ----------
-        count : int
-            Number of valid entries, at least 1.
-        joined : iterable of Component
-            Groups that a weight spans together.
+        count : number of valid entries, at least 1.
+        joined : groups that a weight spans together.
         """
         first, *others = sorted(self.groups)
         components = [self.groups]
@@ -114,13 +112,10 @@ class LineSeparation(Separation):
 
     Parameters
     ----------
-    slab_axes : sequence of SlabAxis
-    index : int
-        Which of them the lines run along.
+    index : which of them the lines run along.
     count, digest : array of int, one axis per slab axis
         How many rows each line knows, and which: equal for equal rows, 0 for none.
-    known : callable
-        The validity at a place: slices, one per slab axis.
+    known : the validity at a place: slices, one per slab axis.
     """
 
     def __init__(

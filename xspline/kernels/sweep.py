@@ -45,15 +45,11 @@ class CompiledSweeper:
 
         Parameters
         ----------
-        values : array, float32 or float64 [before, n, at least column + after]
-        column : int
-            The first to be read.
-        after : int
-            How many are.
-        rows : Rows
-            Of one coefficient axis.
-        reference : float or None
-            e is values - reference, 0 where they are NaN; with None 1, and 0 there: then there are sums only.
+        values : [before, n, at least column + after]
+        column : the first to be read.
+        after : how many are.
+        rows : of one coefficient axis.
+        reference : e is values - reference, 0 where they are NaN; with None 1, and 0 there: then there are sums only.
         """
         from xspline.kernels.compiled.contraction import sweep
 
@@ -72,11 +68,8 @@ class Sweep:
 
     Parameters
     ----------
-    walk : Walk
-    index : int
-        Number of the slab axis.
-    sweeper : CompiledSweeper or CudaSweeper, optional
-        By default compiled loops for NumPy arrays, a kernel of its own for CuPy's.
+    index : number of the slab axis.
+    sweeper : by default compiled loops for NumPy arrays, a kernel of its own for CuPy's.
     """
 
     def __init__(self, walk: Walk, index: int, sweeper: CompiledSweeper | CudaSweeper | None = None) -> None:
@@ -93,7 +86,7 @@ class Sweep:
 
     @staticmethod
     def of(walk: Walk) -> Sweep | None:
-        """None where a block is not on a grid of NumPy's or CuPy's, has weights or labels outside the domains."""
+        """Return the sweep of a block on a grid of NumPy's or CuPy's, without weights, all labels inside; else None."""
         index, masked = _cheapest(walk), isinstance(walk.block.values, np.ma.MaskedArray)
         if index is None or masked or not walk.engine.sweeps or walk.block.weights:
             return None
@@ -105,7 +98,7 @@ class Sweep:
         return None if SumsByCell.of(walk, walk.groups) else Sweep(walk, index)
 
     def result(self) -> BlockResult | None:
-        """What the block gives; None where the values hold an infinity or overflow."""
+        """Return what the block gives; None where the values hold an infinity or overflow."""
         walk, xp, reference = self.walk, self.walk.xp, self._reference()
         moment = SumsBySlab(walk, walk.groups, pairs=False, last=self.index)
         for box in self._boxes():
@@ -135,7 +128,7 @@ class Sweep:
         return out.finish()
 
     def _boxes(self) -> Iterator[SlabBox]:
-        """All rows of the swept axis, some of the others; the same for both sweeps, so that rows are built once."""
+        """Yield boxes of all rows of the swept axis and some of the others; both sweeps have the same."""
         walk = self.walk
         limit = max(1, walk.limit // self.sweeper.per_line(self.rows))
         whole = walk.slab_axes[self.index].axes

@@ -177,13 +177,14 @@ def _own_variance(targets, combination, first, number, inverse, amplitude, smoot
 def choose(distance, index, clear, wanted, offset, reach, chosen, filled):  # type: ignore[no-untyped-def]
     """Add to the neighbours of each row the nearest items of a level that are clear of those it has.
 
-    `distance` and `index` [m, k] are sorted by distance; `reach` [m] is that of the furthest neighbour, `chosen`
+    `distance` and `index` [m, k] are sorted by distance, infinite where there are no more items. `reach` [m] is that of
+    the furthest neighbour, `chosen`
     [m, n] has `filled` [m] of them.
     """
     for row in range(distance.shape[0]):
         count, limit = 0, reach[row] + clear
         for i in range(distance.shape[1]):
-            if count == wanted:
+            if count == wanted or distance[row, i] == np.inf:
                 break
             if distance[row, i] > limit:
                 chosen[row, filled[row]] = index[row, i] + offset

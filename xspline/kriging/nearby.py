@@ -11,11 +11,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
+from scipy.spatial import cKDTree
 
 from xspline.kriging.likelihood import UNIFORM, Window, Windows, lively, local_scales
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.places import Places
-from xspline.kriging.pyramid import CORNER, Array, Index, Pyramid, cells, metric_of
+from xspline.kriging.pyramid import (
+    CORNER,
+    FEWEST,
+    WIDER,
+    Array,
+    Grid,
+    Index,
+    Level,
+    Pyramid,
+    coarser,
+    metric_of,
+)
 from xspline.kriging.search import SLOPED, SMOOTHEST, Prior, likeliest
 
 #: Observations that are one window, and neighbours of every place: of more, each place has its own neighbours.
@@ -32,8 +44,11 @@ SMALL = 300
 OPEN, TWO = 120, 200
 #: Observations, up to which any model that is likely before data are seen has its weight.
 VERY_FEW = 40
-#: Widths of a block of places that share neighbours, in widths of a cell of one observation.
-BLOCK = 2.0
+#: From the middle of a block of places, which share neighbours, to its corners, over how far the nearest observations
+#: reach on a complete grid: errors withheld from the contest's grid grow by .1 % from blocks of one observation.
+SHARED = 0.6
+#: How far observations and the smallest cells are neighbours, over how far they reach on a complete grid.
+REACHED = 2.5
 #: Cells, at most, in which the errors of coarse terms are added up.
 SANDWICHED = 2500
 #: Observations that the means of functions over these are taken from, at most.
@@ -100,6 +115,10 @@ class Nearby:
     calibration : pair of ndarray
         Logarithms of the share of a variance that is left, ascending, and by what errors of such predictions are longer
         than the model says.
+    sampled : ndarray, [m, d] or None
+        Some labels at random, where these observations are not all.
+    inner : int or None
+        How many of these observations, which come first, have all of their neighbours among them; None where all have.
     """
 
     places: Places
@@ -113,11 +132,13 @@ class Nearby:
     rows: Array | None
     steps: Array
     calibration: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(1), np.ones(1)))
+    sampled: Array | None = None
+    inner: int | None = None
 
     @property
     def is_dense(self) -> bool:
         """Whether all observations are neighbours of every place."""
-        return self.pyramid.count <= DENSE
+        return math.isinf(self.pyramid.reach)
 
     @functools.cached_property
     def mean_scales(self) -> tuple[float, ...]:
@@ -188,16 +209,27 @@ class Nearby:
             out[order] = np.concatenate(part)
         return Predicted(mean, variance, trust)
 
+    @property
+    def _sandwiched(self) -> int:
+        """The level in whose cells errors are added up; of all observations only the coarse ones are known."""
+        return self.pyramid.level_of(SANDWICHED, 0 if self.sampled is None else 2)
+
     def cell_means(self, functions: Callable[[Array], Array]) -> Array:
         """Return the means of functions [n, P] of coordinates over the cells of `error_root`, as [m, P].
 
-        Of many observations of a cell some are taken at random.
+        Of many observations of a cell some are taken at random; where they are not in memory, labels near its middle.
         """
-        p, level = self.pyramid, self.pyramid.level_of(SANDWICHED)
+        p, level = self.pyramid, self._sandwiched
         if level == 0:
             return functions(self.coordinates)
+        if self.sampled is not None:
+            centres = p.places[p.starts[level] : p.starts[level + 1]] / p.metric
+            number = max(len(self.sampled) // len(centres), 1)
+            tree = cKDTree(self.places(self.sampled) / p.metric)
+            near = tree.query(centres, np.arange(1, number + 1))[1]
+            return np.asarray(functions(self.sampled)[near].mean(axis=1))
         shuffled = np.random.default_rng(0).permutation(p.count)
-        own = cells(p.places[: p.count], p.metric, level)[shuffled]
+        own = p.cell_of_observations(level)[shuffled]
         order = np.argsort(own, kind="stable")
         first = np.flatnonzero(np.diff(own[order], prepend=-1))
         sizes = np.diff(first, append=p.count)
@@ -246,14 +278,14 @@ class Nearby:
         )
 
     def error_root(self) -> tuple[Array, Array]:
-        """Return R [m, m], lower, and weights [m]: the mean errors in the cells of `sampled` have the covariance R Rᵀ.
+        """Return R [m, m], lower, and weights [m]: the mean errors in some cells have the covariance R Rᵀ.
 
         Errors are all that a coarse field leaves: the fine field and noise. They are as long as 95 % take, of the few
         degrees of freedom that small data leave.
         """
         from xspline.kriging import compiled
 
-        p, level = self.pyramid, self.pyramid.level_of(SANDWICHED)
+        p, level = self.pyramid, self._sandwiched
         own = slice(p.starts[level], p.starts[level + 1])
         places, levels, counts = p.places[own], p.levels[own], p.counts[own]
         total = np.zeros((len(counts), len(counts)))
@@ -290,37 +322,11 @@ class Nearby:
         noise = self.noise_share * combined.scale / p.counts[own]
         return np.asarray((p.values[own] - combined.mean) / np.sqrt(combined.variance * stretch**2 + noise))
 
-    def _calibrated(self) -> tuple[Array, Array]:
-        """Return `calibration`, from observations that are predicted from others some distance away.
-
-        Of errors over their standard deviations, the quantile of 95 % is compared with that of a normal distribution,
-        as far as it is the field, not noise, that they come from.
-        """
-        p = self.pyramid
-        own = np.random.default_rng(1).permutation(p.count)[:WITHHELD]
-        alone, blocks = np.ones(1), np.arange(own.size + 1)
-        knots = []
-        for distance in DISTANCES:
-            chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, max(distance, np.finfo(float).eps))
-            if filled.min() == 0:
-                break
-            combined = self._combined(chosen, filled, p.places[own, None], alone, blocks, True)
-            noise = self.noise_share * combined.scale / p.counts[own]
-            error = np.abs(p.values[own] - combined.mean) / np.sqrt(combined.variance + noise)
-            stretch = float(np.quantile(error, 0.95)) / NORMAL
-            field = float(np.median(combined.variance / (combined.variance + noise)))
-            own_stretch = math.sqrt(1 + (stretch**2 - 1) * field)
-            # Gaps have other shapes than those made here, so errors across gaps are never shortened.
-            own_stretch = own_stretch if distance == 0 else max(own_stretch, 1.0)
-            knots.append((math.log(max(np.median(combined.left), 1e-12)), own_stretch))
-        shares, stretches = np.array(sorted(knots)).T
-        return shares, stretches
-
     def _blocks(self, at: Array) -> tuple[Index, Array]:
         """Return the number of the block of each place [n], and the middles of the blocks [b, D]."""
         if self.is_dense:
             return np.zeros(len(at), np.int64), self.pyramid.places[:1]
-        width = BLOCK * self.pyramid.metric
+        width = block_width(self.places.coordinates) * self.pyramid.metric
         index, block = np.unique(np.floor(at / width + CORNER), axis=0, return_inverse=True)
         return block.ravel(), (index + 0.5 - CORNER) * width
 
@@ -385,6 +391,23 @@ def _stretch(freedom: Array) -> Array:
     return np.asarray(stats.t.ppf(0.975, np.minimum(freedom, UNIFORM)) / NORMAL)
 
 
+def _radius(items: float, dimensions: int) -> float:
+    """Return how far so many observations reach on a complete grid, in widths of a cell of one."""
+    ball = math.pi ** (dimensions / 2) / math.gamma(dimensions / 2 + 1)
+    return float((items / ball) ** (1 / dimensions))
+
+
+def block_width(dimensions: int) -> float:
+    """Return the width of a block of places that share neighbours, in widths of a cell of one observation."""
+    return 2 * SHARED / math.sqrt(dimensions) * _radius(NEIGHBOURS[0], dimensions)
+
+
+def reach_of(dimensions: int) -> float:
+    """Return the reach of a pyramid, in widths of a cell of one observation."""
+    nearest, cells = NEIGHBOURS[:2]
+    return REACHED * _radius(nearest + cells * WIDER**dimensions, dimensions)
+
+
 class Observed(NamedTuple):
     """Observations of one member of a batch.
 
@@ -435,42 +458,136 @@ def fit(
     at, links = places(largest.coordinates), places.links
     metric = metric_of(at, largest.values, links, is_round=places.is_round)
     pyramids = [_pyramid(member, places, metric) for member in members]
-    dense, count = largest.values.size <= DENSE, sum(member.values.size for member in members)
     rows = [member.rows if member.values.size <= DENSE else None for member in members]
     variance = float(np.mean([np.var(member.values) for member in members]))
     floor = math.log(max(least_noise / variance, 1e-300))
-    smoothest, span = SMOOTHEST if dense else SLOPED, np.ptp(at, axis=0)
-    single, double = (Prior.over(metric, span, places, q, smoothest, floor) for q in (1, 2))
-    few, everything, sampled = _windows(pyramids, rows, windows)
-    if largest.values.size <= VERY_FEW:
+    inner = [np.arange(p.count) for p in pyramids]
+    chosen = _chosen(pyramids, rows, inner, places, np.ptp(at, axis=0), floor, windows)
+    fields = []
+    for member, pyramid, own in zip(members, pyramids, rows, strict=True):
+        # Where all observations are neighbours, these alone tell the scale.
+        shared = chosen if pyramid.count > DENSE else chosen._replace(scale=0.0, freedom=0.0, usual_scale=0.0)
+        nearby = Nearby(places, pyramid, *shared, member.coordinates, own, steps)
+        if not nearby.is_dense:
+            sample = np.random.default_rng(1).permutation(pyramid.count)[:WITHHELD]
+            nearby = replace(nearby, calibration=_calibration(nearby, sample))
+        fields.append(nearby)
+    return fields
+
+
+def fit_sample(
+    sample: Pyramid,
+    coordinates: Array,
+    inner: int,
+    places: Places,
+    steps: Array,
+    least_noise: float,
+    windows: int,
+    sampled: Array,
+) -> Nearby:
+    """Return a field of observations that are not all in memory, of which a sample tells.
+
+    Parameters
+    ----------
+    sample : Pyramid
+        Some observations, more than one window, with cells of all of them.
+    coordinates : ndarray, [n, d]
+        Of these observations.
+    inner : int
+        How many of them, which come first, have all of their neighbours in the sample.
+    places, steps, least_noise, windows, sampled : as for :func:`fit` and `Nearby`
+    """
+    floor = math.log(max(least_noise / float(np.var(sample.values[: sample.count])), 1e-300))
+    span, own = np.ptp(places(sampled), axis=0), np.arange(inner)
+    chosen = _chosen([sample], [None], [own], places, span, floor, windows)
+    field = Nearby(places, sample, *chosen, coordinates, None, steps, sampled=sampled, inner=inner)
+    withheld = np.random.default_rng(1).permutation(own)[:WITHHELD]
+    return replace(field, calibration=_calibration(field, withheld))
+
+
+def in_neighbourhoods(pyramid: Pyramid, inner: Index) -> Array:
+    """Return which items are neighbours of some observations, as the functions here ask for these, or are of these."""
+    marked = np.zeros(pyramid.values.size, bool)
+    marked[inner] = True
+    for wanted, beyond in itertools.product((NEIGHBOURS, *WINDOWS), (-1.0, *DISTANCES)):
+        chosen, filled = pyramid.neighbours(pyramid.places[inner], wanted, beyond)
+        marked[chosen[np.arange(chosen.shape[1]) < filled[:, None]]] = True
+    return marked
+
+
+class _Chosen(NamedTuple):
+    """Models, the scale and its freedom, the usual scale, and the usual residuals, as `Nearby` has them."""
+
+    models: tuple[tuple[float, Model], ...]
+    scale: float
+    freedom: float
+    usual_scale: float
+    usual_residuals: tuple[float, float]
+
+
+def _chosen(
+    pyramids: Sequence[Pyramid],
+    rows: Sequence[Array | None],
+    inner: Sequence[Index],
+    places: Places,
+    span: Array,
+    floor: float,
+    windows: int,
+) -> _Chosen:
+    """Return the covariance that windows around some observations of each pyramid make likely."""
+    largest = max(pyramids, key=lambda pyramid: pyramid.count)
+    dense, count = largest.count <= DENSE, sum(p.count for p in pyramids)
+    smoothest = SMOOTHEST if dense else SLOPED
+    single, double = (Prior.over(largest.metric, span, places, q, smoothest, floor) for q in (1, 2))
+    few, everything, sampled = _windows(pyramids, rows, inner, windows)
+    if largest.count <= VERY_FEW:
         models = tuple(single.drawn(everything))
     else:
         models = tuple(likeliest(few, everything, (single, double if count >= TWO else None), count <= OPEN))
     residuals = everything.residuals(models[0][1])
     scales = sampled.scales(models[0][1])
     scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
-    fields = []
-    for member, pyramid, own in zip(members, pyramids, rows, strict=True):
-        if pyramid.count <= DENSE:
-            fields.append(
-                Nearby(places, pyramid, models, 0.0, 0.0, 0.0, residuals, member.coordinates, own, steps)
-            )
-            continue
-        usual = float(scales.mean())
-        nearby = Nearby(
-            places, pyramid, models, scale, freedom, usual, residuals, member.coordinates, None, steps
-        )
-        fields.append(replace(nearby, calibration=nearby._calibrated()))
-    return fields
+    return _Chosen(models, scale, freedom, float(scales.mean()), residuals)
+
+
+def _calibration(field: Nearby, own: Index) -> tuple[Array, Array]:
+    """Return `calibration`, from observations that are predicted from others some distance away.
+
+    Of errors over their standard deviations, the quantile of 95 % is compared with that of a normal distribution,
+    as far as it is the field, not noise, that they come from.
+    """
+    p, alone, blocks = field.pyramid, np.ones(1), np.arange(own.size + 1)
+    knots = []
+    for distance in DISTANCES:
+        chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, max(distance, float(np.finfo(float).eps)))
+        if filled.min() == 0:
+            break
+        combined = field._combined(chosen, filled, p.places[own, None], alone, blocks, True)
+        noise = field.noise_share * combined.scale / p.counts[own]
+        error = np.abs(p.values[own] - combined.mean) / np.sqrt(combined.variance + noise)
+        stretch = float(np.quantile(error, 0.95)) / NORMAL
+        share = float(np.median(combined.variance / (combined.variance + noise)))
+        own_stretch = math.sqrt(1 + (stretch**2 - 1) * share)
+        # Gaps have other shapes than those made here, so errors across gaps are never shortened.
+        own_stretch = own_stretch if distance == 0 else max(own_stretch, 1.0)
+        knots.append((math.log(max(np.median(combined.left), 1e-12)), own_stretch))
+    shares, stretches = np.array(sorted(knots)).T
+    return shares, stretches
 
 
 def _pyramid(member: Observed, places: Places, metric: Array) -> Pyramid:
-    levels = 1 if member.values.size <= DENSE else len(NEIGHBOURS)
-    return Pyramid.of(places(member.coordinates), member.values, member.weights, metric, levels)
+    observations = Level.of(places(member.coordinates), member.values, member.weights)
+    grid = Grid(metric, observations.places.min(axis=0))
+    if member.values.size <= DENSE:
+        return Pyramid.of([observations], grid)
+    first = observations.grouped(grid, 1)
+    far = coarser(grid, observations.grouped(grid, 2), len(NEIGHBOURS), SANDWICHED)
+    levels = [first, *far] if first.values.size >= FEWEST else []
+    return Pyramid.of([observations, *levels], grid, reach_of(places.coordinates))
 
 
 def _windows(
-    pyramids: Sequence[Pyramid], rows: Sequence[Array | None], number: int
+    pyramids: Sequence[Pyramid], rows: Sequence[Array | None], inner: Sequence[Index], number: int
 ) -> tuple[Windows, Windows, Windows]:
     """Return windows for searches that start, for those that end, and as a sample of all.
 
@@ -491,7 +608,7 @@ def _windows(
     small, wide = [], []
     for i in sampled:
         p = pyramids[i]
-        centres = p.places[rng.permutation(p.count)[: CANDIDATES * each]]
+        centres = p.places[rng.permutation(inner[i])[: CANDIDATES * each]]
         parts = np.array_split(centres, len(kinds))
         lists = [p.lists(part, wanted) for part, wanted in zip(parts, kinds, strict=True)]
         chosen = [lively(p, own, -(-each // len(kinds)), rng) for own in lists]

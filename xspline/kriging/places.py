@@ -92,6 +92,24 @@ class Places:
         up = np.cos(tilt) * north - np.sin(tilt) * outward
         return np.stack([*(np.degrees(axis) for axis in (away, east, up)), *axes], axis=1)
 
+    def around(self, lower: Array, upper: Array, widths: Array) -> tuple[Array, Array]:
+        """Return the range of coordinates [d] of all places that are within some widths [D] of those of a range.
+
+        On a sphere longitudes beyond the poles are all longitudes: the range is a circle wide or more.
+        """
+        low, high = np.array(lower, np.float64), np.array(upper, np.float64)
+        margin = np.zeros(self.coordinates)
+        margin[self.others] = widths[-len(self.others) :] if self.others else 0.0
+        if self.latitude is not None and self.longitude is not None:
+            chord = np.radians(widths[:3].max())
+            arc = 2 * np.arcsin(min(chord / 2, 1.0))
+            farthest = np.radians(self.degrees * max(abs(low[self.latitude]), abs(high[self.latitude])))
+            over_pole = arc + farthest >= np.pi / 2
+            turn = np.pi if over_pole else np.arcsin(np.sin(arc) / np.cos(farthest))
+            margin[self.latitude] = np.degrees(arc) / self.degrees
+            margin[self.longitude] = np.degrees(turn) / self.degrees
+        return low - margin, high + margin
+
     def names(self, coordinates: Sequence[str]) -> list[str]:
         """Return what each length is along, given the names of the coordinates."""
         if self.latitude is None or self.longitude is None:

@@ -6,9 +6,10 @@ hundred of them tell of a place what all observations around it tell, in a gap o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,98 @@ UNSEEN = 1e-3
 LEAST_SLOPE = 0.01
 
 
+class Level(NamedTuple):
+    """Items of one level: observations, or their means over cells.
+
+    Parameters
+    ----------
+    places : ndarray, [n, D]
+    values, counts : ndarray, [n]
+        Means, and the sums of the weights in them.
+    scatter : ndarray, [n, D]
+        Variances of the places within each; zero for observations.
+    """
+
+    places: Array
+    values: Array
+    counts: Array
+    scatter: Array
+
+    @classmethod
+    def of(cls, places: Array, values: Array, weights: Array) -> Level:
+        """Return observations as items."""
+        return cls(places, values, weights, np.broadcast_to(0.0, places.shape))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Level]) -> Level:
+        """Return the items of several parts, one behind the other."""
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    @property
+    def spread(self) -> Array:
+        """The mean variance of the places in an item along each axis, [D]."""
+        return np.asarray(self.counts @ self.scatter / self.counts.sum())
+
+    def some(self, which: Any) -> Level:
+        """Return some of the items."""
+        return Level(*(column[which] for column in self))
+
+    def around(self, at: Array, margin: Array) -> Array:
+        """Return which items are in the box around some places, widened by a margin."""
+        inside = (self.places >= at.min(axis=0) - margin) & (self.places <= at.max(axis=0) + margin)
+        return np.asarray(inside.all(axis=1))
+
+    def grouped(self, grid: Grid, level: int) -> Level:
+        """Return the means over the cells of a level.
+
+        Those of parts, joined and grouped once more, are the means over all, as a mean lies in its own cell.
+        """
+        own = grid.cells(self.places, level)
+        total = np.bincount(own, self.counts).astype(np.float64)
+
+        def mean(column: Array) -> Array:
+            return np.bincount(own, self.counts * column) / total
+
+        places = np.stack([mean(x) for x in self.places.T], axis=1)
+        scatter = self.scatter + (self.places - places[own]) ** 2
+        return Level(places, mean(self.values), total, np.stack([mean(x) for x in scatter.T], axis=1))
+
+
+class Grid(NamedTuple):
+    """The cells of all levels.
+
+    Parameters
+    ----------
+    metric : ndarray, [D]
+        Widths of a cell that holds about one observation.
+    origin : ndarray, [D]
+        A place that lies in the first cell.
+    """
+
+    metric: Array
+    origin: Array
+
+    def cells(self, places: Array, level: int) -> Index:
+        """Return the number of the cell of a level that each place [n, D] lies in."""
+        index = np.floor((places - self.origin) / (self.metric * float(WIDER) ** level) + CORNER)
+        return _numbered(index.astype(np.int64))
+
+
+def coarser(grid: Grid, second: Level, number: int, most: int) -> list[Level]:
+    """Return the levels from the second on, which the others are made of, as long as they have many cells.
+
+    There are so many levels with the observations, and more as long as the last has more than `most` cells.
+    """
+    levels: list[Level] = []
+    above = second
+    while above.values.size >= FEWEST:
+        levels.append(above)
+        if len(levels) + 2 >= number and above.values.size <= most:
+            break
+        above = second.grouped(grid, len(levels) + 2)
+    return levels
+
+
 @dataclass(frozen=True, eq=False)
 class Pyramid:
     """Items: observations and means of them.
@@ -55,8 +148,11 @@ class Pyramid:
         Where the items of each level begin.
     spread : ndarray, [L, D]
         Variance of the places in a cell of each level.
-    metric : ndarray, [D]
-        Widths of a cell that holds about one observation; neighbours are near in these units.
+    grid : Grid
+        The cells. Neighbours are near in units of their widths.
+    reach : float
+        Widths within which observations and cells of the first level are neighbours; those of the second are within
+        three times as many, and so on but for the last.
     trees : list of cKDTree
         Of each level.
     """
@@ -67,35 +163,42 @@ class Pyramid:
     levels: Index
     starts: Index
     spread: Array
-    metric: Array
+    grid: Grid
+    reach: float
     trees: list[Any]
 
     @classmethod
-    def of(cls, places: Array, values: Array, weights: Array, metric: Array, levels: int) -> Pyramid:
-        """Return the pyramid of observations at places [n, D]."""
-        parts: list[tuple[Array, Array, Array, Array]] = [
-            (places, values, weights, np.zeros(places.shape[1]))
-        ]
-        for level in range(1, levels):
-            cell = cells(places, metric, level)
-            total = np.bincount(cell, weights).astype(np.float64)
-            if total.size < FEWEST:
-                break
-            columns = [*places.T, values]
-            means = [np.bincount(cell, weights * column) / total for column in columns]
-            centres = np.stack(means[:-1], axis=1)
-            inside = np.mean((places - centres[cell]) ** 2, axis=0)
-            parts.append((centres, means[-1], total, inside))
-        sizes = [len(part[1]) for part in parts]
+    def of(
+        cls, levels: Sequence[Level], grid: Grid, reach: float = math.inf, spread: Array | None = None
+    ) -> Pyramid:
+        """Return the pyramid of levels, the observations first; its spread is theirs, or that of a larger one."""
+        sizes = [level.values.size for level in levels]
         return cls(
-            np.ascontiguousarray(np.concatenate([part[0] for part in parts])),
-            np.concatenate([part[1] for part in parts]),
-            np.concatenate([part[2] for part in parts]),
-            np.repeat(np.arange(len(parts)), sizes),
+            np.ascontiguousarray(np.concatenate([level.places for level in levels])),
+            np.concatenate([level.values for level in levels]),
+            np.concatenate([level.counts for level in levels]),
+            np.repeat(np.arange(len(levels)), sizes),
             np.concatenate([[0], np.cumsum(sizes)]),
-            np.stack([part[3] for part in parts]),
-            metric,
-            [cKDTree(part[0] / metric) for part in parts],
+            np.stack([level.spread for level in levels]) if spread is None else spread,
+            grid,
+            reach,
+            [cKDTree(level.places / grid.metric) for level in levels],
+        )
+
+    @property
+    def metric(self) -> Array:
+        """Widths of a cell that holds about one observation."""
+        return self.grid.metric
+
+    def emptied(self) -> Pyramid:
+        """Return one without items, of the same cells."""
+        return replace(
+            self,
+            places=self.places[:0],
+            values=self.values[:0],
+            counts=self.counts[:0],
+            levels=self.levels[:0],
+            trees=[],
         )
 
     @property
@@ -103,10 +206,18 @@ class Pyramid:
         """How many observations there are."""
         return int(self.starts[1])
 
-    def level_of(self, most: int) -> int:
-        """Return the first level of so many items at most, or the last."""
-        sizes = np.diff(self.starts)
-        return int(np.argmax(sizes <= most)) if (sizes <= most).any() else len(sizes) - 1
+    def cell_of_observations(self, level: int) -> Index:
+        """Return the number of the item of a level that each observation is counted in."""
+        own = self.grid.cells(self.places[: self.count], min(level, 2))
+        if level <= 2:
+            return own
+        second = slice(self.starts[2], self.starts[3])
+        return np.asarray(self.grid.cells(self.places[second], level)[own])
+
+    def level_of(self, most: int, lowest: int = 0) -> int:
+        """Return the first level of so many items at most, or the last, from some level on."""
+        few = np.diff(self.starts)[lowest:] <= most
+        return lowest + (int(np.argmax(few)) if few.any() else few.size - 1)
 
     @property
     def nbytes(self) -> int:
@@ -138,9 +249,15 @@ class Pyramid:
         chosen = np.zeros((len(centres), sum(wanted)), np.int64)
         for level, number in enumerate(wanted[: len(self.trees)]):
             size = self.trees[level].n
+            if size == 0:
+                continue
             passed_over = int(PASSED_OVER * max(beyond, 0.0) ** 2 / float(WIDER) ** (2 * level))
             looked_at = min(size, number * (LOOKED_AT if level else 1) + passed_over)
-            distance, index = self.trees[level].query(scaled, np.arange(1, looked_at + 1))
+            is_last = level + 1 == len(wanted)
+            most = math.inf if is_last else self.reach * float(WIDER) ** max(level - 1, 0)
+            distance, index = self.trees[level].query(
+                scaled, np.arange(1, looked_at + 1), distance_upper_bound=most
+            )
             clear = APART * float(WIDER) ** level if level else 0.0
             compiled.choose(
                 distance,
@@ -152,8 +269,6 @@ class Pyramid:
                 chosen,
                 filled,
             )
-            if level == 0 and looked_at == size:
-                break  # all observations are neighbours
         return chosen, filled
 
     def lists(self, centres: Array, wanted: Sequence[int]) -> list[Index]:
@@ -162,19 +277,16 @@ class Pyramid:
         return [row[:count] for row, count in zip(chosen, filled, strict=True)]
 
 
-def cells(places: Array, metric: Array, level: int) -> Index:
-    """Return the number of the cell of a level that each place [n, D] lies in."""
-    index = np.floor((places - places.min(axis=0)) / (metric * float(WIDER) ** level) + CORNER)
-    return _numbered(index.astype(np.int64))
-
-
 def _numbered(index: Index) -> Index:
     """Return for each row of integers [n, D] the number of its value, counted from 0."""
-    code = np.zeros(len(index), np.int64)
-    for column in index.T:
-        _, column = np.unique(column, return_inverse=True)
-        _, code = np.unique(code * (int(column.max()) + 1) + column, return_inverse=True)
-    return code
+    if index.size == 0:
+        return np.zeros(0, np.int64)
+    lowest = index.min(axis=0)
+    extent = [int(n) for n in index.max(axis=0) - lowest + 1]
+    if math.prod(extent) < np.iinfo(np.int64).max:
+        code = np.ravel_multi_index(tuple((index - lowest).T), extent)
+        return np.asarray(np.unique(code, return_inverse=True)[1].ravel(), np.int64)
+    return np.asarray(np.unique(index, axis=0, return_inverse=True)[1].ravel(), np.int64)
 
 
 def _tree(places: Array) -> cKDTree:

@@ -45,9 +45,8 @@ def checked_orders(
 
     Raises
     ------
-    ValueError
-        Both forms are given, a name is not fitted, an order is not a non-negative integer or exceeds the degree,
-        or all are zero.
+    ValueError : both forms are given, a name is not fitted, an order is not a non-negative integer or exceeds the
+        degree, or all are zero.
     """
     if orders is not None and keywords:
         raise ValueError(

@@ -190,18 +190,11 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         array([0.48, 0.84,  nan])
         """
         error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
-        target = self._target(at, coords, chunks, extrapolate, mask)
-        values = self._each(lambda fit: evaluation.evaluate(fit, target, {}, device))
-        return values if error is None else merged([values, self._errors(target, {}, device, error)])
+        return self._evaluated(self._target(at, coords, chunks, extrapolate, mask), {}, device, error)
 
     @overload
     def derivative(
-        self,
-        at: Any = None,
-        orders: Mapping[str, int] | None = None,
-        *,
-        stderr: Literal[True],
-        **options: Any,
+        self, at: Any = None, orders: Any = None, *, stderr: Literal[True], **options: Any
     ) -> xr.Dataset: ...
 
     @overload
@@ -267,11 +260,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs, limited=not self._is_whole)
         once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
         target = self._target(at, {}, chunks, extrapolate, mask, once=once)
-        values = self._each(lambda fit: evaluation.evaluate(fit, target, requested, device)).drop_vars(once)
-        if error is None:
-            return values
-        errors: Any = self._errors(target, requested, device, error)
-        return merged([values, errors.drop_vars(once)])
+        return self._evaluated(target, requested, device, error, once)
 
     @checked
     def gradient(
@@ -326,14 +315,11 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         """
         error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
         names = derivatives.differentiated(self.space, dims)
-        target = self._target(at, {}, chunks, extrapolate, mask)
-        fits = self.fits.values()
-        gradients = [derivatives.gradient(fit, target, names, geometry, device) for fit in fits]
+        where = (self._target(at, {}, chunks, extrapolate, mask), names, geometry, device)
+        gradients = [derivatives.gradient(fit, *where) for fit in self.fits.values()]
         if error is not None:
-            gradients += [
-                derivatives.gradient(fit, target, names, geometry, device, self._covariance(fit.name, error))
-                for fit in fits
-            ]
+            covariances = {fit: self._covariance(fit.name, error) for fit in self.fits.values()}
+            gradients += [derivatives.gradient(fit, *where, own) for fit, own in covariances.items()]
         return merged(gradients)
 
     @overload
@@ -399,8 +385,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         """
         error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
         names = derivatives.differentiated(self.space, dims)
-        target = self._target(at, {}, chunks, extrapolate, mask)
-        where = (target, names, geometry, device)
+        where = (self._target(at, {}, chunks, extrapolate, mask), names, geometry, device)
         values = self._each(lambda fit: derivatives.laplacian(fit, *where))
         if error is None:
             return values
@@ -508,6 +493,21 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         """Return a Dataset named by variables for a Dataset's field, else the one DataArray."""
         results = [result_of(fit) for fit in self.fits.values()]
         return xr.Dataset({r.name: r for r in results}) if self.statistics._is_dataset else results[0]
+
+    def _evaluated(
+        self,
+        target: targets.Target,
+        orders: Mapping[str, int],
+        device: str | None,
+        requested: Requested | None,
+        once: Iterable[str] = (),
+    ) -> Any:
+        """Return values, or derivatives, with their errors where these are requested, without the labels `once`."""
+        values = self._each(lambda fit: evaluation.evaluate(fit, target, orders, device)).drop_vars(once)
+        if requested is None:
+            return values
+        errors: Any = self._errors(target, orders, device, requested)
+        return merged([values, errors.drop_vars(once)])
 
     def _errors(
         self, target: targets.Target, orders: Mapping[str, int], device: str | None, requested: Requested

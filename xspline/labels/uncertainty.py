@@ -56,8 +56,7 @@ class Covariance:
 
     Attributes
     ----------
-    pairs : ndarray, [K.., O.., b..]
-        Its pair form: the variance at x is Σ_{k,o} pairs[k,o] Π_j φ_{k_j}(x_j) φ_{k_j + o_j}(x_j).
+    pairs : [K.., O.., b..], its pair form: the variance at x is Σ_{k,o} pairs[k,o] Π_j φ_{k_j}(x_j) φ_{k_j + o_j}(x_j).
     attrs : what it assumes, and how sure it is.
     """
 
@@ -71,25 +70,19 @@ class Requested:
 
     Parameters
     ----------
-    method : str, optional
-        "exact": σ̂² (G + Λ)⁻¹, the Bayesian covariance (Wahba 1983; Nychka 1988). "draws": this from draws of
-        the coefficients. "jackknife": from fits without one part at a time (delete-a-group jackknife). None: exact
-        where the solver knows the inverse and its pairs fit in memory, else draws.
-    draws : int, optional
-        How many; None: 200 where the solver iterates, 40 of what few changing gaps alone leave open, 800 where it knows
-        the inverse.
-    seed : int
-        Of their random numbers.
-    smoothing_uncertainty : bool
-        Whether to add J Cov(log λ) Jᵀ with J = ∂c/∂log λ, what a choice by REML leaves open (Wood, Pya and Säfken
-        2016). The jackknife never does: Cov(log λ) takes errors as independent.
+    method : "exact": σ̂² (G + Λ)⁻¹, the Bayesian covariance (Wahba 1983; Nychka 1988). "draws": this from draws of the
+        coefficients. "jackknife": from fits without one part at a time (delete-a-group jackknife). None: exact where
+        the solver knows the inverse and its pairs fit in memory, else draws.
+    draws : how many; None: 200 where the solver iterates, 40 of what few changing gaps alone leave open, 800 where it
+        knows the inverse.
+    seed : of their random numbers.
+    smoothing_uncertainty : whether to add J Cov(log λ) Jᵀ with J = ∂c/∂log λ, what a choice by REML leaves open (Wood,
+        Pya and Säfken 2016). The jackknife never does: Cov(log λ) takes errors as independent.
 
     Raises
     ------
-    TypeError
-        `smoothing_uncertainty` is neither True nor False.
-    ValueError
-        An unknown method; draws that are no integer or fewer than 10; a seed that is no integer or negative.
+    TypeError : `smoothing_uncertainty` is neither True nor False.
+    ValueError : an unknown method; draws that are no integer or fewer than 10; a seed that is no integer or negative.
     """
 
     method: str | None = None
@@ -125,16 +118,12 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
 
     Parameters
     ----------
-    fit : Fit
-        A solved one.
-    requested : Requested
-    device : str, optional
-        Where the jackknife solves.
+    fit : a solved one.
+    device : where the jackknife solves.
 
     Raises
     ------
-    ValueError
-        An exact one of a solver that iterates; draws whose pairs do not fit in memory.
+    ValueError : an exact one of a solver that iterates; draws whose pairs do not fit in memory.
     """
     if fit.fine is not None:
         return _beside_fine(fit, requested)
@@ -173,8 +162,7 @@ def roots(fit: Fit, requested: Requested, device: str | None = None) -> tuple[li
 
     Raises
     ------
-    ValueError
-        The exact covariance was requested, which has no root that can be kept.
+    ValueError : the exact covariance was requested, which has no root that can be kept.
     """
     if requested.method == "exact":
         raise ValueError(
@@ -344,20 +332,17 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
 
     Parameters
     ----------
-    fits : mapping of str to Fit
-        Of statistics with at least two parts. Those with one G and one penalty share their factorisations.
-    device : str, optional
-        Where they are solved, if this process has such a device.
+    fits : of statistics with at least two parts. Those with one G and one penalty share their factorisations.
+    device : where they are solved, if this process has such a device.
 
     Returns
     -------
-    dict of ndarray, [K.., H, b..]
-        Parts in the order of the statistics; NaN where the other parts do not determine the fit.
+    dict of ndarray, [K.., H, b..] : parts in the order of the statistics; NaN where the other parts do not determine
+        the fit.
 
     Raises
     ------
-    ValueError
-        There is only one part, a fit is lazy, or no part of a variable can be spared (`SingularSystemError`).
+    ValueError : there is only one part, a fit is lazy, or no part of a variable can be spared (`SingularSystemError`).
     """
     statistics = next(iter(fits.values())).statistics
     if any(fit.is_lazy for fit in fits.values()):
@@ -403,21 +388,17 @@ def jackknife_replicates(fit: Fit, device: str | None = None) -> Array:
 
     Parameters
     ----------
-    fit : Fit
-        Of statistics with at least two parts; its selected terms are those of the replicates.
-    device : str, optional
-        Where the fits without each part are solved.
+    fit : of statistics with at least two parts; its selected terms are those of the replicates.
+    device : where the fits without each part are solved.
 
     Returns
     -------
-    ndarray, [K.., H, b..]
-        Zero for a part without observations of a batch member, which does not count in its H. NaN for members that
-        some part's removal leaves undetermined.
+    ndarray, [K.., H, b..] : zero for a part without observations of a batch member, which does not count in its H. NaN
+        for members that some part's removal leaves undetermined.
 
     Raises
     ------
-    ValueError
-        There is only one part, the fit is lazy, or a part cannot be spared for any member
+    ValueError : there is only one part, the fit is lazy, or a part cannot be spared for any member
         (`SingularSystemError`).
     """
     c, ndim = leave_out_fits({fit.name: fit}, device)[fit.name], len(fit.space.shape)
@@ -446,15 +427,12 @@ def cross_validate(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
 
     Parameters
     ----------
-    fits : mapping of str to Fit
-        Solved ones, of statistics with at least two parts; their penalties are those of all fits.
-    device : str, optional
-        Where the fits without each part are solved.
+    fits : solved ones, of statistics with at least two parts; their penalties are those of all fits.
+    device : where the fits without each part are solved.
 
     Returns
     -------
-    dict of Dataset
-        For each variable, over ``holder`` and the batch dimensions:
+    dict of Dataset : for each variable, over ``holder`` and the batch dimensions:
 
         - ``count``: observations of the part;
         - ``rmse``: √((s − 2hᵀc + cᵀGc)/Σw) with the sums of the part and the coefficients c of the fit without it,
@@ -466,8 +444,7 @@ def cross_validate(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
 
     Raises
     ------
-    ValueError
-        There is only one part, a fit is lazy, or no part can be spared (`SingularSystemError`).
+    ValueError : there is only one part, a fit is lazy, or no part can be spared (`SingularSystemError`).
     """
     tables = {}
     for name, left_out in leave_out_fits(fits, device).items():

@@ -222,9 +222,11 @@ def _dataset(
         functions, labels, said = varying_variables(varying, powers, raw, covariance, factor, unit, batch)
         described, coords, checks = {**described, **functions}, {**coords, **labels}, [*checks, said]
     text = "; ".join(equation.text for equation in equations)
+    limited_by = next((m.profile.limited_by for m in members if m.profile and m.profile.limited_by), "")
     attrs = {
         "equation": text,
         "method": method,
+        "limited_by": limited_by,
         "checks": "; ".join(filter(None, checks)) or "nothing to report",
         "assumptions": ASSUMPTIONS[method],
         "history": evaluation.history(first.history, f"recover({text!r}, method={method!r})"),

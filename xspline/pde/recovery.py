@@ -20,7 +20,7 @@ from xspline.pde.results import ENOUGH, LONG_NAMES, highest_orders
 from xspline.pde.text.equation import Equation, parse
 from xspline.pde.text.symbols import Fitted, Names, arguments_code, checked_known
 from xspline.solve import TooLargeError
-from xspline.spaces import Basis, BSpline, Space
+from xspline.spaces import BSpline, Space
 
 METHODS = ("profile", "weak", "pointwise", "differences")
 PROPOSED_BAND = 2e8  # bytes of the normal equations of a space that nobody chose: a step takes some 5 s
@@ -84,7 +84,8 @@ def recover(
         dimensions). Of "profile": ``covariance``; ``weak`` and ``weak_stderr``, the weak form for comparison;
         ``resolution``, the error that the knots leave, which is part of stderr (the checks name coordinates of too few
         knots to know); ``sigma``; ``adequacy`` (an F ratio against the fit without the equation) with its
-        ``probability``; ``converged``; and of several holders
+        ``probability``; ``converged``; the attribute ``limited_by``, the coordinate of which errors ask for more knots
+        before they are given (empty otherwise); and of several holders
         ``holder_stderr``, which errors that are correlated within a holder leave as it is: of the independent
         contributions of H holders, with H − 1 degrees of freedom. Of a constant D that varies: ``D``, ``D_stderr``,
         ``D_lower`` and ``D_upper`` over evenly spaced labels of its coordinates (pointwise intervals); its coefficients
@@ -216,7 +217,7 @@ def equations_of(
     return _parsed(equation, Names.of(field, dims, checked_known(known), vary), with_parameters=False)
 
 
-def bases_for(space: Space, cells: Mapping[str, int], equations: Sequence[Equation]) -> dict[str, Basis]:
+def bases_for(space: Space, cells: Mapping[str, int], equations: Sequence[Equation]) -> dict[str, BSpline]:
     """Return B-splines in which the constants of equations can be found.
 
     Each has two degrees more than the highest derivative along its coordinate, at least 3, and as many cells as are

@@ -4,8 +4,6 @@ from xspline.solve.errors import ConvergenceError as ConvergenceError
 from xspline.solve.errors import FitWarning as FitWarning
 from xspline.solve.errors import SingularSystemError as SingularSystemError
 from xspline.solve.errors import TooLargeError as TooLargeError
-from xspline.solve.families.modes import times_of as times_of
-from xspline.solve.kronecker.product import nearly_product as nearly_product
 from xspline.solve.parallel import Resources as Resources
 from xspline.solve.penalties.roughness import Penalty as Penalty
 from xspline.solve.penalties.roughness import PenaltySum as PenaltySum

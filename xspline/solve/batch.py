@@ -24,8 +24,7 @@ def distinct(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
     Returns
     -------
     systems : Gram with one batch axis, of extent 1 where shared
-    index : ndarray of int, [b..]
-        System of each batch position.
+    index : ndarray of int, [b..], system of each batch position.
     """
     if gram not in _distinct:
         _distinct[gram] = _different(gram)
@@ -83,10 +82,8 @@ def leaders_of(hashes: NDArray[np.uint64], rows: Iterable[NDArray[np.uint64]]) -
 
     Parameters
     ----------
-    hashes : ndarray, [members]
-        Equal where columns are.
-    rows : iterable
-        The matrix, [some rows, members] at a time.
+    hashes : [members], equal where columns are.
+    rows : the matrix, [some rows, members] at a time.
     """
     order = np.argsort(hashes)
     starts = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order[:1]]))

@@ -36,8 +36,7 @@ class TooLargeError(ValueError):
 
     Attributes
     ----------
-    cause : str
-        Which solver needs how much; the message goes on with the reason for it and what to do.
+    cause : which solver needs how much; the message goes on with the reason for it and what to do.
     """
 
     cause = ""
@@ -64,15 +63,10 @@ def nothing_determined(
 
     Parameters
     ----------
-    space : Space
-    observed : ndarray of bool, [K.., batch members]
-        Whether a coefficient has observations.
-    weakest : int
-        Flat index (C order) of the coefficient that depends most on the others.
-    penalised : bool
-        Whether there was a penalty.
-    observations : int, optional
-        Number of observations, if known: the largest of any member.
+    observed : [K.., batch members], whether a coefficient has observations.
+    weakest : flat index (C order) of the coefficient that depends most on the others.
+    penalised : whether there was a penalty.
+    observations : number of observations, if known: the largest of any member.
     """
     batch_size = observed.shape[-1]
     touched: NDArray[np.bool_] = np.asarray(observed.any(axis=-1))

@@ -22,7 +22,6 @@ LinearMap = Callable[[Array], Array]
 
 TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
 MAX_ITERATIONS = 400
-RESTARTS = 3  # runs, each of which refines the solution of the last one
 SEED = 20240229  # of the probes
 STALLED = 50  # iterations without a residual of half the size, after which a run ends
 PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
@@ -42,8 +41,7 @@ def conjugate_gradients(
     -------
     x : ndarray, [m, ..]
     iterations : int
-    residual : float
-        The largest ‖b − A x‖ / ‖b‖.
+    residual : float, the largest ‖b − A x‖ / ‖b‖.
 
     Raises
     ------
@@ -67,18 +65,15 @@ def refined(
 
     Parameters
     ----------
-    residual : callable
-        x to b − A x.
-    correct : callable
-        A residual [m, ..], by how much of its size it has to fall at least, [m], and the most iterations, to a
+    residual : x to b − A x.
+    correct : a residual [m, ..], by how much of its size it has to fall at least, [m], and the most iterations, to a
         correction of x and the iterations that it took.
-    rhs, tolerance, most
-        As of `conjugate_gradients`, and so are the results and the error.
+    rhs, tolerance, most : as of `conjugate_gradients`, and so are the results and the error.
     """
     norm = norm_of(rhs)
     norm[norm == 0] = 1.0
     x, r, count, worst = np.zeros_like(rhs), rhs, 0, np.ones(len(rhs))
-    for _ in range(RESTARTS):
+    for _ in range(3):  # runs, each of which refines the solution of the last one
         last = float(worst.max())
         step, iterations = correct(r, np.minimum(tolerance / np.maximum(worst, tolerance), 1.0), most - count)
         x, count = x + step, count + iterations
@@ -176,9 +171,8 @@ def inverse_root(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap,
 
     Parameters
     ----------
-    rest, near_solve, near_matvec : callable
-        Products with A − M, M⁻¹ and M.
-    x : ndarray, [m, ..]
+    rest, near_solve, near_matvec : products with A − M, M⁻¹ and M.
+    x : [m, ..]
     """
     return _power(rest, near_solve, near_matvec, x, -0.5)
 

@@ -65,15 +65,11 @@ class Resources:
 
     Parameters
     ----------
-    cores : int
-        Processor cores.
-    memory : float
-        Bytes of memory on the host.
-    gpu : Gpu, optional
-        Device of dense systems that fit there and are worth the transfer; all others, which are small or have
+    cores : processor cores.
+    memory : bytes of memory on the host.
+    gpu : device of dense systems that fit there and are worth the transfer; all others, which are small or have
         structure, stay on the host.
-    costs : CostModel
-        What solvers cost here.
+    costs : what solvers cost here.
     """
 
     cores: int

@@ -34,8 +34,7 @@ class StatusLine:
 
     Parameters
     ----------
-    text : str
-        What is being done.
+    text : what is being done.
     """
 
     def __init__(self, text: str) -> None:
@@ -137,8 +136,7 @@ class Progress(StatusLine):
 
     Parameters
     ----------
-    names : sequence of str
-        Coordinates that are smoothed.
+    names : coordinates that are smoothed.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

@@ -13,7 +13,6 @@ from xspline.solve.direct.band import Ordering, band_operations, narrowest
 from xspline.solve.direct.cholesky import PANEL
 from xspline.solve.direct.device import gpu_room
 from xspline.solve.direct.dissection import cost_of, dissection_operations, dissects
-from xspline.solve.direct.near import Near, near
 from xspline.solve.direct.solver import side_by_side
 from xspline.solve.errors import TooLargeError
 from xspline.solve.kronecker.product import Product, nearly_split, product_of, ridge_of, split
@@ -27,8 +26,8 @@ from xspline.sums import Gram
 ITERATIVE = "iterative"
 NEARLY_SEPARABLE = "nearly_separable"
 SOLVERS = {
-    "spectral": "G is one product of single-coordinate factors (a full grid): direct with a ridge or no penalty, else "
-    "the eigenvectors precondition conjugate gradients",
+    "spectral": "G is one product of single-coordinate factors (a full grid): as `separable` with a ridge or no "
+    "penalty, else the eigenvectors precondition conjugate gradients",
     "separable": "G is one product, with factors on whose coordinates all terms of the penalty agree, or that some of "
     "them carry (`SpaceTime`), and others (a static mask): eigenvectors of the former, Cholesky factorisations over "
     "the latter",
@@ -58,23 +57,16 @@ def candidates(
 
     Parameters
     ----------
-    gram, penalty : Gram
-        G, and Λ without batch axes.
-    frame : Frame
-    solver : str, optional
-        One of `SOLVERS`, to have that one.
-    exact : bool
-        Only solvers that know the inverse: iterations estimate traces.
-    resources : Resources, optional
-        Cores, memory, and a GPU for dense systems that fit there, where it is faster than any solver on the host; those
-        of this process and machine if they are not given.
+    gram, penalty : G, and Λ without batch axes.
+    solver : one of `SOLVERS`, to have that one.
+    exact : only solvers that know the inverse: iterations estimate traces.
+    resources : cores, memory, and a GPU for dense systems that fit there, where it is faster than any solver on the
+        host; those of this process and machine if they are not given.
 
     Raises
     ------
-    ValueError
-        An unknown solver, or one that the structure does not admit.
-    TooLargeError
-        More bytes than there is memory.
+    ValueError : an unknown solver, or one that the structure does not admit.
+    TooLargeError : more bytes than there is memory.
     """
     if solver is not None and solver not in SOLVERS:
         raise ValueError(
@@ -113,16 +105,9 @@ class _Structure:
 
     Parameters
     ----------
-    gram : Gram
-    product : Product or None
-        G as one product, if it is one.
-    penalty : Gram
-    frame : Frame
-    kept : float
-        Bytes of factorisations that a solver keeps.
-    held : int
-        Solvers that exist at a time.
-    resources : Resources
+    product : G as one product, if it is one.
+    kept : bytes of factorisations that a solver keeps.
+    held : solvers that exist at a time.
     """
 
     gram: Gram
@@ -143,18 +128,6 @@ class _Structure:
         return int(distinct(self.gram)[1].max(initial=0)) + 1
 
     @cached_property
-    def near(self) -> Near | None:
-        """The systems by their differences, where some differ little."""
-        return near(self.gram, self.frame, self.resources.costs)
-
-    @property
-    def factorised(self) -> tuple[int, int]:
-        """How many systems a direct solver factorises, and by how many right-hand sides it answers for the others."""
-        if self.near is None:
-            return self.systems, 0
-        return len(self.near.factorised), sum(len(change.signs) for change in self.near.changes.values())
-
-    @cached_property
     def has_ridge(self) -> bool:
         """Whether the penalty is a ridge or nothing."""
         return ridge_of(self.penalty) is not None
@@ -165,10 +138,17 @@ class _Structure:
         return self.product is not None and len(self.product.factors) > 1
 
     @property
+    def is_grid(self) -> bool:
+        """Whether G is a product of a factor for each of several coordinates."""
+        return (
+            self.is_product
+            and self.product is not None
+            and len(self.product.factors) == len(self.frame.sizes)
+        )
+
+    @property
     def general_reason(self) -> str:
         """Why a system does not fall into smaller ones."""
-        if self.near is not None:
-            return f"{self.systems} systems differ in few gaps or weights, and {self.factorised[0]} are factorised"
         if len(self.gram.terms) > 1:
             return f"a sum of {len(self.gram.terms)} products has no common eigenvectors"
         if sum(bool(f.axes) for f in self.gram.terms[0]) == 1:
@@ -218,32 +198,35 @@ class _Structure:
     # --- what each solver of `SOLVERS` proposes; None where it does not take the system
 
     def spectral(self) -> Choice | None:
-        """Propose eigenvectors that diagonalise the system, or with roughness leave little beside the diagonal."""
-        product = self.product
-        sizes = self.frame.sizes
-        costs = self.resources.costs
-        if product is None or any(len(f.axes) != 1 for f in product.factors):
+        """Propose eigenvectors that split the system, or with roughness leave little beside the diagonal."""
+        if not self.is_grid:
             return None
-        size = math.prod(sizes)
-        operations = _eigen_operations(sizes)
-        eigenvectors = 2 * sum(k * k for k in sizes)
         if self.has_ridge:
-            reason = "the eigenvectors of a factor for each coordinate diagonalise the system"
-            return Choice("spectral", reason, 8 * (eigenvectors + costs.spectral_vectors * size), operations)
+            split_up = self._split_up()
+            return None if split_up is None else replace(split_up, name="spectral")
         terms = self.penalty.terms
-        if not self.is_product or any(len(f.axes) != 1 for term in terms for f in term):
+        if any(len(f.axes) != 1 for term in terms for f in term):
             return None
         reason = (
             "the eigenvectors of data and roughness along each coordinate nearly diagonalise the system; conjugate "
             "gradients do the rest"
         )
+        sizes = self.frame.sizes
+        size = math.prod(sizes)
+        costs = self.resources.costs
         vectors = costs.iterative_vectors
         products = (len(terms) + 2) * 2 * sum(sizes)
-        operations += costs.expected_iterations * size * (products + costs.flop_penalty * vectors)
-        nbytes = 8 * (eigenvectors + vectors * size)
+        operations = costs.expected_iterations * size * (products + costs.flop_penalty * vectors)
+        operations += _eigen_operations(sizes)
+        nbytes = 8 * (2 * sum(k * k for k in sizes) + vectors * size)
         return Choice("spectral", reason, nbytes, self.systems * operations, exact=False)
 
     def separable(self) -> Choice | None:
+        """Propose eigenvectors of some factors, where others span several coordinates or are smoothed."""
+        return None if self.is_grid and self.has_ridge else self._split_up()
+
+    def _split_up(self) -> Choice | None:
+        """Propose eigenvectors of all factors that the penalty shares but the main one."""
         frame = self.frame
         parts = None if self.product is None else split(self.product, self.penalty, frame)
         if parts is None:
@@ -270,7 +253,7 @@ class _Structure:
         """Propose iterations with the solver of the product that G nearly is."""
         if (nearly := nearly_split(self.gram, self.penalty, self.frame)) is None:
             return None
-        near = replace(self, product=nearly[0]).separable()
+        near = replace(self, product=nearly[0])._split_up()
         costs = self.resources.costs
         if near is None:
             return None
@@ -286,37 +269,31 @@ class _Structure:
     def banded(self) -> Choice:
         ordering = self.ordering
         reason = f"{self.general_reason}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
-        systems, columns = self.factorised
-        nbytes = self.band_bytes(systems, ordering) + self.held * 8 * columns * ordering.size
-        operations = systems * band_operations(ordering)
-        operations += 4.0 * columns * ordering.size * (ordering.bandwidth + 1)
+        operations = self.systems * band_operations(ordering)
         inverse = self.resources.costs.band_inverse * operations
-        return Choice("banded", reason, nbytes, operations, inverse=inverse)
+        return Choice("banded", reason, self.band_bytes(self.systems, ordering), operations, inverse=inverse)
 
     def dissection(self) -> Choice:
         frame = self.frame
         fronts = cost_of(self.frame).fronts
         cut = f"nested dissection of {self.ordering.size} coefficients takes {fronts} small matrices"
-        systems, columns = self.factorised
-        operations = systems * dissection_operations(frame, self.resources.costs)
-        operations += 4.0 * columns * cost_of(frame).numbers
-        nbytes = self.dissection_bytes(systems, frame) + self.held * 8 * columns * self.ordering.size
+        operations = self.systems * dissection_operations(frame, self.resources.costs)
         inverse = self.resources.costs.front_inverse * operations
+        nbytes = self.dissection_bytes(self.systems, frame)
         return Choice("dissection", f"{self.general_reason}; {cut}", nbytes, operations, inverse=inverse)
 
     def dense(self) -> Choice:
         """Propose a full matrix, on a GPU if it fits there and is worth the transfer."""
-        size, (systems, columns), costs = self.ordering.size, self.factorised, self.resources.costs
+        size = self.ordering.size
+        costs = self.resources.costs
         reason = f"a bandwidth of {self.ordering.bandwidth} is wide for {size} coefficients"
         nbytes = (
-            self.kept_bytes(systems, 8 * size**2)
+            self.kept_bytes(self.systems, 8 * size**2)
             + costs.dense_matrices * 8 * size**2
             + self.search_bytes(size)
-            + self.held * 8 * columns * size
         )
-        own = systems * size**3 / 3 + 2.0 * columns * size**2
-        choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, own)
-        operations = systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
+        choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, self.systems * size**3 / 3)
+        operations = self.systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
         roomy = gpu_room(self.resources, size) >= 8 * size**2 and not any(self.frame.everywhere)
         if not roomy or operations >= choice.operations:
             return choice
@@ -367,7 +344,7 @@ def _inadmissible(solver: str, structure: _Structure, *, admitted: bool) -> str:
             return "solver='iterative' does not take unions with a long B-spline: leave solver out"
         return f"solver='iterative' takes up to {MAX_AXES} coordinates, not {count}; leave solver out"
     needs = {
-        "spectral": "one product of a factor for each coordinate (a full grid)",
+        "spectral": "one product of a factor for each of several coordinates (a full grid)",
         "separable": "one product of a factor over several coordinates and others (a static mask) and a ridge or no "
         "penalty, or any product and a SpaceTime penalty or one that smooths the coordinates of some factors only",
         NEARLY_SEPARABLE: "what is nearly a product, and none, with a SpaceTime penalty along season, trend and events",

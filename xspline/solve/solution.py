@@ -13,14 +13,12 @@ from scipy.special import ndtri, stdtrit
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.device import gpu_room
-from xspline.solve.direct.near import LowRank, near
 from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError, nothing_determined
 from xspline.solve.kronecker.nearly import NearlySeparable
 from xspline.solve.kronecker.pcg import FastDiagonal
 from xspline.solve.kronecker.product import nearly_split, product_of, ridge_of, split
 from xspline.solve.kronecker.separable import Separable
-from xspline.solve.kronecker.spectral import Spectral
 from xspline.solve.krylov import MAX_ITERATIONS
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalties.roughness import Penalty
@@ -42,12 +40,9 @@ class Solution:
 
     Parameters
     ----------
-    coefficients : ndarray, [K.., b..]
-        c; NaN for members that are not determined.
-    rss : ndarray, [b..]
-        Weighted residual sum of squares.
-    determined : ndarray of bool, [b..]
-    factorisation : Factorisation
+    coefficients : [K.., b..], c; NaN for members that are not determined.
+    rss : [b..], weighted residual sum of squares.
+    determined : [b..]
     """
 
     coefficients: Array
@@ -56,7 +51,8 @@ class Solution:
     factorisation: Factorisation
 
     def __repr__(self) -> str:
-        total, determined = self.determined.size, int(self.determined.sum())
+        total = self.determined.size
+        determined = int(self.determined.sum())
         fits = "" if total == 1 else f", {determined} of {total} fits determined"
         sizes = " × ".join(map(str, self.coefficients.shape[: self.coefficients.ndim - self.rss.ndim]))
         return f"<Solution of {sizes} coefficients{fits}: {self.factorisation!r}>"
@@ -77,24 +73,16 @@ def factorise(
 
     Parameters
     ----------
-    gram, penalty : Gram
-        G, and Λ without batch axes.
-    space : Space
-    solver : str, optional
-        See `candidates`.
-    observations : int, optional
-        Number of observations, for messages.
-    exact : bool
-        Only solvers that know the inverse, see `candidates`.
-    resources : Resources, optional
-        See `solve`.
+    gram, penalty : G, and Λ without batch axes.
+    solver : see `candidates`.
+    observations : number of observations, for messages.
+    exact : only solvers that know the inverse, see `candidates`.
+    resources : see `solve`.
 
     Raises
     ------
-    SingularSystemError
-        Nothing is determined: the whole system, or every batch member, is singular.
-    ValueError
-        The solver does not fit the structure, or needs more memory than there is.
+    SingularSystemError : nothing is determined: the whole system, or every batch member, is singular.
+    ValueError : the solver does not fit the structure, or needs more memory than there is.
     """
     return _solved(gram, penalty, space, solver, None, observations, exact, resources)[0]
 
@@ -115,26 +103,22 @@ def solve(
 
     Parameters
     ----------
-    sums : Sums
-    space : Space
-    penalty : Penalty
-    solver : str, optional
-        See `candidates`.
-    factorisation : Factorisation, optional
-        Of the same G and penalty, from an earlier solve or another variable.
-    resources : Resources, optional
-        Cores, memory and GPU that it may use; those of this process and machine, without a GPU, if they are not given.
+    solver : see `candidates`.
+    factorisation : of the same G and penalty, from an earlier solve or another variable.
+    resources : cores, memory and GPU that it may use; those of this process and machine, without a GPU, if they are not
+        given.
 
     Raises
     ------
-    SingularSystemError
-        Nothing is determined.
+    SingularSystemError : nothing is determined.
     """
-    frame, matrix = space.frame, penalty.bound(sums.gram, space).gram(space)
+    frame = space.frame
+    matrix = penalty.bound(sums.gram, space).gram(space)
     e = functools.reduce(np.multiply, np.ix_(*frame.constant))
     lifted = e.shape + (1,) * sums.reference.ndim
     penalised = matrix.matvec(e, frame).reshape(lifted) * sums.reference
-    rhs, observations = sums.full_moment(frame) - penalised, int(sums.count.max(initial=0))
+    rhs = sums.full_moment(frame) - penalised
+    observations = int(sums.count.max(initial=0))
     with StatusLine(f"solving for {space.size} coefficients"):
         if factorisation is None:
             factorisation, centred = _solved(
@@ -150,22 +134,17 @@ def solve(
 
 @single_threaded_blas()
 def strength_derivatives(sums: Sums, space: Space, penalty: Penalty, solution: Solution) -> Array:
-    """Derivatives of the coefficients by the logarithms of the strengths: ∂c/∂log λ_t = −(G + Λ)⁻¹ λ_tS_t c.
+    """Derivatives of the coefficients by the logarithms of the strengths, ∂c/∂log λ_t = −(G + Λ)⁻¹ λ_tS_t c.
+
+    They are [K.., T, b..], and NaN for members that are not determined.
 
     Parameters
     ----------
-    sums : Sums
-    space : Space
-    penalty : Penalty
-        Λ = Σ_t λ_tS_t, a strength for each term of its Gram; none of them has a share in the constant.
-    solution : Solution
-        Of these sums and this penalty.
-
-    Returns
-    -------
-    ndarray, [K.., T, b..]; NaN for members that are not determined.
+    penalty : Λ = Σ_t λ_tS_t, a strength for each term of its Gram; none of them has a share in the constant.
+    solution : of these sums and this penalty.
     """
-    frame, count = space.frame, len(space.shape)
+    frame = space.frame
+    count = len(space.shape)
     e = functools.reduce(np.multiply.outer, space.constant())
     # Without the constant, of which λS would leave the rounding errors.
     centred = solution.coefficients - e.reshape(e.shape + (1,) * sums.reference.ndim) * sums.reference
@@ -178,7 +157,7 @@ def strength_derivatives(sums: Sums, space: Space, penalty: Penalty, solution: S
 
 @single_threaded_blas()
 def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
-    """How far from evenly the data determine the field: of all directions, the most Σw vᵀMv / vᵀ(G + Λ)v, [b..].
+    """Return how unevenly the data determine the field, [b..]: the largest Σw vᵀMv / vᵀ(G + Λ)v of any direction v.
 
     M holds the integrals of products of functions. Observations spread evenly have G = Σw M and a condition of 1,
     whatever the basis and its degree; c is a direction in which the field has √c times their error. Below 1 where a
@@ -187,15 +166,14 @@ def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
 
     Parameters
     ----------
-    sums : Sums
-    space : Space
-    factorisation : Factorisation
-        Of their G and a penalty.
+    factorisation : of their G and a penalty.
     """
-    frame, axes = space.frame, tuple(range(len(space.shape)))
+    frame = space.frame
+    axes = tuple(range(len(space.shape)))
     masses = Gram((tuple(mass(space, j) for j in axes),))
     x = np.random.default_rng(0).standard_normal((*space.shape, *factorisation.determined.shape))
-    image, size = masses.matvec(x, frame), np.ones(())
+    image = masses.matvec(x, frame)
+    size = np.ones(())
     for _ in range(2):  # measured: within a factor of 2, mostly of 1.1
         x = factorisation.solve(image / np.sqrt(np.sum(x * image, axis=axes)))
         image = masses.matvec(x, frame)
@@ -205,19 +183,17 @@ def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
 
 @single_threaded_blas()
 def condition_bound(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
-    """What `condition` is at most where there is no penalty, [b..], without a solve.
+    """Return an upper bound of `condition` where there is no penalty, [b..], without a solve.
 
     With S² the diagonal of G and C = S⁻¹GS⁻¹ it is Σw λ_max(S⁻¹MS⁻¹) / λ_min(C), at most Σw Σ_i M_ii / G_ii over the
     smallest of P eigenvalues whose sum is P: e λ_min(C) ≥ |C|. Of use where coefficients are few, as in a trend.
 
     Parameters
     ----------
-    sums : Sums
-    space : Space
-    factorisation : Factorisation
-        Of their G, by a solver that knows the inverse.
+    factorisation : of their G, by a solver that knows the inverse.
     """
-    frame, axes = space.frame, tuple(range(len(space.shape)))
+    frame = space.frame
+    axes = tuple(range(len(space.shape)))
     masses = Gram((tuple(mass(space, j) for j in axes),)).diagonal(frame)
     diagonal = sums.gram.diagonal(frame)
     # Members without observations are not determined: their log-determinant is NaN.
@@ -239,13 +215,15 @@ def _solved(
     resources: Resources | None,
 ) -> tuple[Factorisation, Array]:
     """The factorisation and, with a right-hand side [K.., b..], its solution: each factor is made once for both."""
-    frame, resources = space.frame, resources or Resources.here()
+    frame = space.frame
+    resources = resources or Resources.here()
     flat_batch = (*frame.sizes, math.prod(gram.batch))
     observed = gram.diagonal(frame) > 0
     if not observed.any():
         raise nothing_determined(space, observed.reshape(flat_batch))
     choices = candidates(gram, penalty, frame, solver, exact=exact, resources=resources)
-    fallback, failed = resources.costs.fallback_iterations, ""
+    fallback = resources.costs.fallback_iterations
+    failed = ""
     for choice in choices:
         last = choice is choices[-1]
         try:
@@ -260,7 +238,8 @@ def _solved(
             failed = f"; {choice.name} did not converge in {fallback} iterations"
     determined = system.determined & observed.any(axis=tuple(range(len(frame.sizes))))
     if not determined.any():
-        observed, penalised = observed.reshape(flat_batch), bool(penalty.terms)
+        observed = observed.reshape(flat_batch)
+        penalised = bool(penalty.terms)
         raise nothing_determined(
             space, observed, system.weakest, penalised=penalised, observations=observations
         )
@@ -272,7 +251,9 @@ def _system(
     choice: Choice, gram: Gram, penalty: Gram, space: Space, exact: bool, resources: Resources, most: int
 ) -> System:
     """The solver of a choice; an iterative one gives up after `most` iterations."""
-    name, frame, room = choice.name, space.frame, resources.bytes_kept(exact)
+    name = choice.name
+    frame = space.frame
+    room = resources.bytes_kept(exact)
     if name == ITERATIVE:
         from xspline.solve.multigrid.solver import Iterative  # imports numba
 
@@ -281,22 +262,18 @@ def _system(
         expected, parts, axis = nearly
         modes = Separable(parts, frame, room, resources)
         return NearlySeparable(gram, Gram((expected.factors,)), penalty, frame, modes, axis, most=most)
-    product, ridge = product_of(gram, frame), ridge_of(penalty)
-    if product is not None and name == "spectral":
-        if ridge is None:
+    product = product_of(gram, frame)
+    if product is not None and name in ("spectral", "separable"):
+        if name == "spectral" and ridge_of(penalty) is None:
             return FastDiagonal(product, penalty, frame, most=most)
-        return Spectral(product, ridge, frame)
-    if product is not None and name == "separable" and (apart := split(product, penalty, frame)) is not None:
-        return Separable(apart, frame, room, resources)
+        if (apart := split(product, penalty, frame)) is not None:
+            return Separable(apart, frame, room, resources)
     if choice.on_gpu:
         room = min(room, gpu_room(resources, space.size))
     else:
         resources = replace(resources, gpu=None)
     options: dict[str, Any] = {"dense": name == "dense", "dissection": name == "dissection"}
     options |= {"room": room, "resources": resources}
-    differences = near(gram, frame, resources.costs)
-    if differences is not None:
-        return LowRank(differences, penalty, frame, **options)
     return Direct(gram, penalty, frame, **options)
 
 

@@ -27,9 +27,8 @@ Draw: TypeAlias = Callable[[tuple[int, ...]], Array]
 
 CoupledDraw: TypeAlias = Callable[[tuple[int, ...]], tuple[Array, Array]]
 
-DRAW_TOLERANCE = (
-    2e-3  # relative residual of solves for draws, which makes error bars wrong by 0.1 % on average
-)
+# The relative residual of solves for draws, which makes error bars wrong by 0.1 % on average.
+DRAW_TOLERANCE = 2e-3
 MAX_BIAS = 0.05  # of the mean variance of draws: half of what 200 of them scatter
 
 
@@ -39,22 +38,14 @@ class Choice:
 
     Parameters
     ----------
-    name, reason : str
-    nbytes : int
-    operations : float
-        Of what is factorised on a GPU those that the host does in the time.
-    exact : bool
-        Whether it knows the inverse; others iterate, estimate traces and have draws for error bars.
-    on_gpu : bool
-        Whether it factorises on a GPU; then `nbytes` are those that the host needs to say why it is singular.
-    searched : bool
-        Whether λ is searched for; then `nbytes` are those of the search, `operations` those of one factorisation.
-    memory_refusal : str
-        Why there is no memory for an exact solver in its place; empty where memory did not decide.
-    inverse : float
-        Operations of the entries of the inverse, in the time that they take; 0 where it is twice `operations`.
-    searches : float
-        How many times the usual steps a search takes: those of a family with more parameters take more.
+    operations : of what is factorised on a GPU those that the host does in the time.
+    exact : whether it knows the inverse; others iterate, estimate traces and have draws for error bars.
+    on_gpu : whether it factorises on a GPU; then `nbytes` are those that the host needs to say why it is singular.
+    searched : whether λ is searched for; then `nbytes` are those of the search, `operations` those of one
+        factorisation.
+    memory_refusal : why there is no memory for an exact solver in its place; empty where memory did not decide.
+    inverse : operations of the entries of the inverse, in the time that they take; 0 where it is twice `operations`.
+    searches : how many times the usual steps a search takes: those of a family with more parameters take more.
     """
 
     name: str
@@ -75,7 +66,8 @@ class Choice:
 
     def seconds(self, frame: Frame, systems: int, costs: CostModel) -> float:
         """About how long one core takes to solve so many systems, and first to choose λ where that is searched for."""
-        size, factorising = math.prod(frame.sizes), systems * self.operations / costs.flops_per_second
+        size = math.prod(frame.sizes)
+        factorising = systems * self.operations / costs.flops_per_second
         if not self.searched:
             pairs = systems * size * math.prod(frame.offsets)
             return costs.step_seconds + pairs / costs.pairs_per_second + factorising
@@ -127,9 +119,8 @@ class System(ABC):
 
         Parameters
         ----------
-        rhs : ndarray, [K.., b..]
-        tolerance : float, optional
-            Relative residual at which iterations end, if not the usual one; direct solvers are exact.
+        rhs : [K.., b..]
+        tolerance : relative residual at which iterations end, if not the usual one; direct solvers are exact.
         """
 
     @abstractmethod
@@ -169,21 +160,13 @@ class IterativeSystem(System):
 
     Attributes
     ----------
-    frame : Frame
-    index : ndarray of int, [b..]
-        Which of the different systems each batch member is.
-    tolerance : float
-        ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
-    at_once : int
-        Right-hand sides that are solved for side by side.
-    mixes_systems : bool
-        Whether right-hand sides of different systems may be solved for side by side.
-    near : DirectSystem or None
-        One that knows its inverse and differs little from this one.
-    iterations : int
-        Of the last solve, the most of any right-hand side.
-    residual : float
-        Of the last solve, relative, the largest of any right-hand side.
+    index : [b..], which of the different systems each batch member is.
+    tolerance : ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
+    at_once : right-hand sides that are solved for side by side.
+    mixes_systems : whether right-hand sides of different systems may be solved for side by side.
+    near : one that knows its inverse and differs little from this one.
+    iterations : of the last solve, the most of any right-hand side.
+    residual : of the last solve, relative, the largest of any right-hand side.
     """
 
     frame: Frame
@@ -200,15 +183,16 @@ class IterativeSystem(System):
 
         Raises
         ------
-        ConvergenceError
-            The residual did not fall to the tolerance.
+        ConvergenceError : the residual did not fall to the tolerance.
         """
         columns, which, shape = columns_of(rhs, self.frame.sizes, self.index)
-        rows, batch = np.moveaxis(columns, -1, 0), shape[len(self.frame.sizes) :]
+        rows = np.moveaxis(columns, -1, 0)
+        batch = shape[len(self.frame.sizes) :]
         usable = np.flatnonzero(np.broadcast_to(self.determined, batch).ravel())
         systems = [None] if self.mixes_systems else np.unique(which[usable])
         out = np.full(rows.shape, np.nan)
-        self.iterations, self.residual = 0, 0.0
+        self.iterations = 0
+        self.residual = 0.0
         for system in systems:
             own = usable if system is None else usable[which[usable] == system]
             for start in range(0, len(own), self.at_once):
@@ -232,8 +216,7 @@ class IterativeSystem(System):
 
         Raises
         ------
-        ConvergenceError
-            There are several systems, or it is not determined.
+        ConvergenceError : there are several systems, or it is not determined.
         """
 
     @abstractmethod
@@ -259,10 +242,10 @@ class PerturbedSystem(IterativeSystem):
 
         Raises
         ------
-        ConvergenceError
-            From the draws: a solve did not converge, or their variances are off by more than `MAX_BIAS`.
+        ConvergenceError : from the draws: a solve did not converge, or their variances are off by more than `MAX_BIAS`.
         """
-        perturbations, size = self._perturbations(rng), math.prod(self.frame.sizes)
+        perturbations = self._perturbations(rng)
+        size = math.prod(self.frame.sizes)
 
         def draw(extents: tuple[int, ...]) -> Array:
             rows = perturbations(np.broadcast_to(self.index, extents).ravel())
@@ -295,12 +278,9 @@ class Factorisation:
 
     Parameters
     ----------
-    choice : Choice
-        The solver and why.
-    system : System
-    determined : ndarray of bool, [b..]
-        Which batch members the data and the penalty determine; one without observations is not, whatever the
-        penalty. Extents are those of G: 1 where it is shared.
+    choice : the solver and why.
+    determined : [b..], which batch members the data and the penalty determine; one without observations is not,
+        whatever the penalty. Extents are those of G: 1 where it is shared.
     """
 
     choice: Choice
@@ -357,16 +337,11 @@ class Factorisation:
 
     @single_threaded_blas()
     def apply_inverse_sqrt(self, z: Array) -> Array:
-        """x with E[x xᵀ] = (G + Λ)⁻¹ for z of independent standard normal numbers.
+        """x with E[x xᵀ] = (G + Λ)⁻¹ for z of independent standard normal numbers; NaN for members not determined.
 
         Parameters
         ----------
-        z : ndarray, [K.., b..]
-            Batch extents of 1 broadcast on both sides.
-
-        Returns
-        -------
-        ndarray, [K.., b..]; NaN for members that are not determined.
+        z : [K.., b..], batch extents of 1 broadcast on both sides.
         """
         draws = self._direct("draws of the coefficients").apply_inverse_sqrt(z)
         return np.where(self.determined, draws, np.nan)
@@ -391,10 +366,7 @@ class Factorisation:
     def draws(self, rng: np.random.Generator) -> Draw:
         """A function of extents (n, b..) that returns n draws of covariance (G + Λ)⁻¹ for each batch member.
 
-        Returns
-        -------
-        callable
-            To [K.., n, b..]; NaN for members that are not determined. It may hold as much memory as the system.
+        They are [K.., n, b..], and NaN for members that are not determined. It may hold as much memory as the system.
         """
         draw = self.system.draws(rng)
         return single_threaded_blas()(lambda extents: np.where(self.determined, draw(extents), np.nan))

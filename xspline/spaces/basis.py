@@ -77,17 +77,13 @@ class Basis(NotAnArray):
 
         Parameters
         ----------
-        axis : Axis
-            How labels of the coordinate are read.
-        extent : tuple of float or None
-            Range of the data, as floats of the axis.
-        name : str
-            The coordinate, for messages.
+        axis : how labels of the coordinate are read.
+        extent : range of the data, as floats of the axis.
+        name : the coordinate, for messages.
 
         Raises
         ------
-        TypeError, ValueError
-            For a domain or duration that does not fit the axis, or a domain that is nowhere given.
+        TypeError, ValueError : for a domain or duration that does not fit the axis, or a domain that is nowhere given.
         """
         with coordinate_in_errors(name):
             bound = self._bind(axis, extent)
@@ -148,8 +144,7 @@ class Basis(NotAnArray):
 
         Raises
         ------
-        ValueError
-            The functions of a longer domain would be others.
+        ValueError : the functions of a longer domain would be others.
         """
         raise ValueError(
             f"{self!r} cannot be extended: its functions in a longer domain are others; begin anew, in a space of that "
@@ -246,7 +241,7 @@ class Union(Basis):
 
     @property
     def domain(self) -> Domain | None:
-        """That of the terms that are not periodic."""
+        """The domain of the terms that are not periodic."""
         return next((term.domain for term in self.terms if term.spans and term.domain is not None), None)
 
     @property

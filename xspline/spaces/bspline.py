@@ -23,24 +23,16 @@ from xspline.spaces.features import (
 
 
 def cox_de_boor(knots: Floats, x: Floats, order: int = 0) -> Floats:
-    """Values, or derivatives, of the p + 1 functions that are active on the middle span of local knots.
+    """Values, or derivatives, of the p + 1 functions active on the middle span of local knots: [..., p + 1, n].
 
     The recursion of de Boor (A Practical Guide to Splines, 2001, chapter X); its last `order` steps
     differentiate, so that derivatives lose no digits to differences of values.
 
     Parameters
     ----------
-    knots : Floats
-        [..., 2p + 2] knots t_{c-p} … t_{c+p+1} around the span [t_c, t_{c+1}), which has positive length.
-    x : Floats
-        [..., n] positions on the span.
-    order : int
-        Of the derivative, at most p.
-
-    Returns
-    -------
-    Floats
-        [..., p + 1, n].
+    knots : [..., 2p + 2] knots t_{c-p} … t_{c+p+1} around the span [t_c, t_{c+1}), which has positive length.
+    x : [..., n] positions on the span.
+    order : of the derivative, at most p.
     """
     p = knots.shape[-1] // 2 - 1
     t = [knots[..., i, None] for i in range(2 * p + 2)]
@@ -66,15 +58,12 @@ def legendre_tables(knots: Floats, order: int = 0) -> Floats:
 
     Parameters
     ----------
-    knots : Floats
-        [..., 2p + 2], as in `cox_de_boor`.
-    order : int
-        Of the derivative.
+    knots : [..., 2p + 2], as in `cox_de_boor`.
+    order : of the derivative.
 
     Returns
     -------
-    Floats
-        [..., p + 1, p + 1 - order] (function, degree of the Legendre polynomial).
+    Floats : [..., p + 1, p + 1 - order] (function, degree of the Legendre polynomial).
     """
     p = knots.shape[-1] // 2 - 1
     count = p + 1 - order
@@ -93,16 +82,11 @@ class LocalSpline(PairFeatures):
 
     Parameters
     ----------
-    knots : Floats
-        Full knot vector t; function e is supported on [t_e, t_{e + p + 1}], e = 0 … cells' last.
-    degree : int
-        p.
-    size : int
-        K; with `periodic`, function e counts modulo K.
-    periodic : bool
-        Whether positions and functions wrap around.
-    uniform : bool
-        Whether the cells have equal length, so that one table serves them all.
+    knots : full knot vector t; function e is supported on [t_e, t_{e + p + 1}], e = 0 … cells' last.
+    degree : p.
+    size : K; with `periodic`, function e counts modulo K.
+    periodic : whether positions and functions wrap around.
+    uniform : whether the cells have equal length, so that one table serves them all.
     """
 
     knots: Floats
@@ -161,7 +145,7 @@ class LocalSpline(PairFeatures):
 
     @cached_property
     def tables(self) -> tuple[Floats, ...]:
-        """By order: Legendre series [1 or m, q, p + 1 - order] of the functions' derivatives by z."""
+        """Legendre series [1 or m, q, p + 1 - order] of the functions' derivatives by z, for each order."""
         p = self.degree
         around = np.arange(-p, p + 2)
         knots = around[None].astype(np.float64) if self.uniform else self.knots[self._spans[:, None] + around]
@@ -175,7 +159,7 @@ class LocalSpline(PairFeatures):
     # --- positions
 
     def locate(self, x: Floats, xp: Any = np) -> tuple[Integers, Floats]:
-        """As of `Features`; `xp` is the namespace of positions that are on a device, and of what comes back."""
+        """Locate as `Features` does; `xp` is the namespace of positions on a device, and of what comes back."""
         y = self.clean(x, xp)
         known, last = xp.logical_not(xp.isnan(y)), self.cells - 1
         y = xp.where(known, y, xp.full_like(y, self.ends[0]))

@@ -61,7 +61,7 @@ _TABLE = _table()
 
 
 def _scale_of(units: str) -> Scale | None:
-    """What a text means; elapsed time, as in "days since 2000-01-01", is a quantity of its own for each start."""
+    """Return what a text means; elapsed time, as in "days since 2000-01-01", is a quantity for each start."""
     unit, since, start = units.strip().partition(" since ")
     scale = _TABLE.get(unit)
     if scale is None or not since:
@@ -83,8 +83,7 @@ def converted(x: Any, given: str, wanted: str) -> Any:
 
     Raises
     ------
-    ValueError
-        The units measure different things, or are not known.
+    ValueError : the units measure different things, or are not known.
     """
     if are_one(given, wanted):
         return x

@@ -30,10 +30,8 @@ class Support:
 
     Parameters
     ----------
-    near : int
-        Neighbours in a cell: p + 1, or all K functions of a global basis.
-    everywhere : int
-        m, functions active in every cell of a basis that has both.
+    near : neighbours in a cell: p + 1, or all K functions of a global basis.
+    everywhere : m, functions active in every cell of a basis that has both.
     """
 
     near: int
@@ -66,26 +64,16 @@ class Features(Protocol):
 
     Attributes
     ----------
-    size : int
-        K, number of functions.
-    width : int
-        q, functions active in a cell: degree + 1, or K (global).
-    cells : int
-        m, 1 for global features.
-    offsets : int
-        O of the pair arrays: degree + 1, or K.
-    periodic : bool
-        Function indices count modulo `size` (local features only).
-    first : Integers
-        [m] index of the first active function of each cell.
-    max_order : int or None
-        Highest derivative that is not refused.
-    domain : tuple of float or None
-        Outside it there are no values; None: nowhere outside.
-    local : bool
-        Whether functions have compact support.
-    support : Support
-        The functions that are active in a cell.
+    size : K, number of functions.
+    width : q, functions active in a cell: degree + 1, or K (global).
+    cells : m, 1 for global features.
+    offsets : O of the pair arrays: degree + 1, or K.
+    periodic : function indices count modulo `size` (local features only).
+    first : [m] index of the first active function of each cell.
+    max_order : highest derivative that is not refused.
+    domain : outside it there are no values; None: nowhere outside.
+    local : whether functions have compact support.
+    support : the functions that are active in a cell.
     """
 
     @property
@@ -185,12 +173,9 @@ def combine(series: Floats, values: Floats, cell: Integers) -> Floats:
 
     Parameters
     ----------
-    series : Floats
-        [1 or m, q, L]; with one row, the same for every cell.
-    values : Floats
-        [n, L].
-    cell : Integers
-        [n].
+    series : [1 or m, q, L]; with one row, the same for every cell.
+    values : [n, L].
+    cell : [n].
     """
     same_everywhere = series.shape[0] == 1
     out = np.zeros((series.shape[1], cell.size))
@@ -369,14 +354,10 @@ class Global(PairFeatures):
 
     Parameters
     ----------
-    terms : tuple of TermFunctions
-        Their functions follow each other.
-    span : tuple of float
-        Range of the integrals of `roughness`.
-    max_order : int, optional
-        Highest derivative that makes sense; those of a polynomial are zero above it.
-    points : Floats, optional
-        [K] labels; the names of the functions by default.
+    terms : their functions follow each other.
+    span : range of the integrals of `roughness`.
+    max_order : highest derivative that makes sense; those of a polynomial are zero above it.
+    points : [K] labels; the names of the functions by default.
     """
 
     terms: tuple[TermFunctions, ...]

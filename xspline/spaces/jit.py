@@ -16,17 +16,13 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-import threading
-import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar, overload
 
 import numba
-from numba.core import event
 
-QUIET_SECONDS = 2.0  # of compilation in a process, after which it says what takes so long
 _PASSED_BY = ("xspline", "numba", "contextlib", "functools")  # in a search for the line of the user
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,20 +44,17 @@ def compiled(**options: Any) -> Callable[[F], F]: ...
 def compiled(function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
     """Compile a function on its first call, with a cache on disk where there is a place for one.
 
-    After two seconds of compilation in a process the logger "xspline" says what takes so long, once.
+    The first one of a process that is not in the cache makes the logger "xspline" say what takes so long.
 
     Parameters
     ----------
-    function : callable
-        What is decorated, in `@compiled`.
-    **options
-        Of `numba.njit`, in `@compiled(...)`; they replace those of `OPTIONS`.
+    function : what is decorated, in `@compiled`.
+    **options : of `numba.njit`, in `@compiled(...)`; they replace those of `OPTIONS`.
 
     Warns
     -----
-    RuntimeWarning
-        Once in a process and for each reason, if the cache cannot be written, or not read: its disk is full, a file
-        is damaged. The functions are then compiled again.
+    RuntimeWarning : once in a process and for each reason, if the cache cannot be written, or not read: its disk is
+        full, a file is damaged. The functions are then compiled again.
     """
     if function is None:
         return lambda given: _compile(given, {**OPTIONS, **options})
@@ -103,12 +96,14 @@ class _DispensableCache:
             loaded = self._cache.load_overload(signature, context)
             if loaded is not None and tuple(loaded.signature.args) != tuple(signature):
                 raise TypeError("of other arguments")  # two processes may have taken one name for their files
-            return loaded
         except Exception as error:  # a truncated file raises whatever reading its content as an object does
             with suppress(OSError):
                 self._cache.flush()  # or the function could not be saved again
             _warn_once(_described(error))
-            return None
+            loaded = None
+        if loaded is None:
+            _announce()
+        return loaded
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep what was compiled."""
@@ -119,7 +114,7 @@ class _DispensableCache:
 
 
 def _described(error: Exception) -> str:
-    """Without the names of files, which differ: one warning for one reason."""
+    """Return the reason without the names of files, which differ: one warning for one reason."""
     reason = error.strerror if isinstance(error, OSError) else None
     return reason or f"a file of its cache is damaged: {type(error).__name__}"
 
@@ -138,44 +133,10 @@ def _warn_once(reason: str) -> None:
     )
 
 
-class _Announcer(event.Listener):
-    """Says once in a process what takes so long, while functions of the package are compiled."""
-
-    def __init__(self) -> None:
-        self.depth, self.spent, self.began = 0, 0.0, 0.0
-        self.timer = threading.Timer(0.0, _announce)
-
-    def on_start(self, compilation: Any) -> None:
-        """A function is being compiled, maybe for the one that calls it."""
-        if not _is_ours(compilation):
-            return
-        self.depth += 1
-        if self.depth == 1 and self.spent < QUIET_SECONDS:
-            self.began = time.perf_counter()
-            self.timer = threading.Timer(QUIET_SECONDS - self.spent, _announce)
-            self.timer.daemon = True
-            self.timer.start()
-
-    def on_end(self, compilation: Any) -> None:
-        """It is compiled, or could not be."""
-        if not _is_ours(compilation):
-            return
-        self.depth -= 1
-        if self.depth == 0 and self.spent < QUIET_SECONDS:
-            self.timer.cancel()
-            self.spent += time.perf_counter() - self.began
-
-
-def _is_ours(compilation: Any) -> bool:
-    return str(compilation.data["dispatcher"].py_func.__module__).startswith("xspline.")
-
-
+@functools.cache
 def _announce() -> None:
+    """Say once in a process what takes so long."""
     logging.getLogger("xspline").warning(
         "xspline compiles its loops at their first use, which takes about ten seconds; later processes find them in "
         "numba's cache"
     )
-
-
-register: Any = event.register
-register("numba:compile", _Announcer())

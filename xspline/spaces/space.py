@@ -33,14 +33,10 @@ class Frame:
 
     Parameters
     ----------
-    sizes, offsets : tuple of int
-        K and O per axis.
-    periodic : tuple of bool
-        Whether function indices count modulo K.
-    constant : tuple of ndarray, [K]
-        Coefficients of the function 1.
-    everywhere : tuple of int, optional
-        Of a basis in cells, how many functions are active in all of them: its first m, see `Arrow`. Else 0.
+    sizes, offsets : K and O per axis.
+    periodic : whether function indices count modulo K.
+    constant : [K], coefficients of the function 1.
+    everywhere : of a basis in cells, how many functions are active in all of them: its first m, see `Arrow`. Else 0.
     """
 
     sizes: tuple[int, ...]

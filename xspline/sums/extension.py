@@ -19,10 +19,8 @@ class Move(NamedTuple):
 
     Attributes
     ----------
-    shift : int
-        The number of B-splines in front of the first one.
-    matrix : ndarray, [K, K] or None
-        A of φ' = A φ; None where they are the same.
+    shift : the number of B-splines in front of the first one.
+    matrix : [K, K] or None, a of φ' = A φ; None where they are the same.
     """
 
     shift: int

@@ -14,7 +14,6 @@ X: the sum of X over all these places, so that tr(X B) = Σ Z B, and φᵀ X φ 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -65,17 +64,13 @@ class Factor:
 
     Parameters
     ----------
-    axes : tuple of int
-        Coefficient axes, ascending. Empty: a plain multiplicity, over batch dimensions or pooled ones.
-    window : Window
-        ``(start, length)`` per axis. It holds both members of every pair: an entry whose second member lies
-        past the end of the window is ignored (and stored as zero).
-    pairs : ndarray, float64, [k.., o.., b..]
-        Entry (k, o) is the matrix entry between all multi-indices i, j with {i_a, j_a} = {k_a, k_a + o_a} for
-        each axis a, indices modulo the size on a periodic axis. Entries are *contributions*: they are added,
+    axes : coefficient axes, ascending. Empty: a plain multiplicity, over batch dimensions or pooled ones.
+    window : ``(start, length)`` per axis. It holds both members of every pair: an entry whose second member lies past
+        the end of the window is ignored (and stored as zero).
+    pairs : [k.., o.., b..], entry (k, o) is the matrix entry between all multi-indices i, j with {i_a, j_a} = {k_a, k_a
+        + o_a} for each axis a, indices modulo the size on a periodic axis. Entries are *contributions*: they are added,
         never assigned. Batch extents are 1 (shared) or n.
-    key : int
-        Digest of what the pairs were computed from, see `digest_key`.
+    key : digest of what the pairs were computed from, see `digest_key`.
     """
 
     axes: tuple[int, ...]
@@ -136,18 +131,13 @@ class Factor:
         return Factor(self.axes, self.window, self.pairs.reshape(self.pairs.shape + (1,) * count), self.key)
 
     def apply(self, v: Array, frame: Frame, positions: Sequence[int]) -> Array:
-        """Product with vectors that already lie on the factor's window.
+        """Product with vectors that already lie on the factor's window, of the same shape.
+
+        Batch extents of 1 broadcast against those of the factor.
 
         Parameters
         ----------
-        v : ndarray
-            The axes `positions` are those of the factor, on its window; its batch axes are the last.
-        frame : Frame
-        positions : sequence of int
-
-        Returns
-        -------
-        ndarray of the same shape (batch extents of 1 broadcast against those of the factor).
+        v : the axes `positions` are those of the factor, on its window; its batch axes are the last.
         """
         tails = self._tails(frame)
         for position, tail in zip(positions, tails, strict=True):
@@ -250,9 +240,8 @@ def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
 
     Yields
     ------
-    tuple of bool
-        Per axis, whether the second member, k + offset, is the row and the first the column. The first tuple is
-        all False.
+    tuple of bool : per axis, whether the second member, k + offset, is the row and the first the column. The first
+        tuple is all False.
     """
     return itertools.product(*((False, True) if o else (False,) for o in offset))
 
@@ -262,16 +251,12 @@ def matrix_entries(frame: Frame, *, once: bool = False) -> Iterator[tuple[Place,
 
     Parameters
     ----------
-    frame : Frame
-    once : bool
-        Whether only one of an entry and its transpose is wanted.
+    once : whether only one of an entry and its transpose is wanted.
 
     Yields
     ------
-    place : tuple of slice or int
-        Pairs of one offset in an array [K.., O..].
-    rows, columns : tuple of ndarray
-        Their entries in one orientation: indices along each axis, which broadcast.
+    place : tuple of slice or int, pairs of one offset in an array [K.., O..].
+    rows, columns : tuple of ndarray, their entries in one orientation: indices along each axis, which broadcast.
     """
     for offset in np.ndindex(*frame.offsets):
         both = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
@@ -314,69 +299,18 @@ def multiply_factors(factors: Sequence[Factor]) -> Factor:
 
 
 def outer_pairs(vectors: Array, frame: Frame) -> Array:
-    """Pair form of Σ_m x_m x_mᵀ.
+    """Pair form of Σ_m x_m x_mᵀ, [K.., O.., b..].
 
     Parameters
     ----------
-    vectors : ndarray, [K.., m, b..]
-        x_m.
-    frame : Frame
-
-    Returns
-    -------
-    ndarray, [K.., O.., b..]
+    vectors : [K.., m, b..], x_m.
     """
     count = len(frame.sizes)
-    x = np.moveaxis(vectors, count, -1)
-    for axis, (size, offsets, periodic) in enumerate(
-        zip(frame.sizes, frame.offsets, frame.periodic, strict=True)
-    ):
-        # Entries behind the last: the first ones again on a circle, else zeros.
-        behind = np.take(x, np.arange(offsets - 1) % size, axis=axis)
-        x = np.concatenate([x, behind if periodic else np.zeros_like(behind)], axis=axis)
-    x = np.ascontiguousarray(x)
-    out = np.empty((*frame.sizes, *frame.offsets, *x.shape[count:-1]))
-    step = max(1, (frame.sizes[0] << 16) // max(x.size, 1))  # products of half a MB at once
-    partners = {axis: _partners(frame, axis) for axis, m in enumerate(frame.everywhere) if m}
-
-    @functools.lru_cache(maxsize=1 << len(partners))
-    def moved(shifts: tuple[int, ...]) -> Array:
-        """With the second members of pairs along axes that have partners."""
-        part = x
-        for (axis, table), shift in zip(partners.items(), shifts, strict=True):
-            part = np.take(part, table[:, shift], axis=axis)
-        return part
-
-    def entries(start: int, offset: Sequence[int]) -> Array:
-        """The second members of pairs whose first are a slab."""
-        borders = [(start, min(start + step, frame.sizes[0])), *((0, size) for size in frame.sizes[1:])]
-        shifts = [0 if axis in partners else o for axis, o in enumerate(offset)]
-        spans = tuple(slice(a + o, b + o) for (a, b), o in zip(borders, shifts, strict=True))
-        return moved(tuple(offset[axis] for axis in partners))[spans]
-
-    slabs = itertools.product(range(0, frame.sizes[0], step), np.ndindex(*frame.offsets))
-    for start, offset in sorted(slabs, key=lambda slab: [slab[1][axis] for axis in partners]):
-        flips = list(orientations(offset))
-        halves = flips[: max(len(flips) // 2, 1)]  # to exchange rows and columns changes nothing
-        total = sum(
-            np.einsum(
-                "...m,...m->...",
-                entries(start, [o if flip else 0 for o, flip in zip(offset, half, strict=True)]),
-                entries(start, [0 if flip else o for o, flip in zip(offset, half, strict=True)]),
-            )
-            for half in halves
-        )
-        place = (slice(start, start + step), *[slice(None)] * (count - 1), *offset)
-        out[place] = (len(flips) // len(halves)) * total
-    return out
-
-
-def _partners(frame: Frame, axis: int) -> NDArray[np.int64]:
-    """The second member of the pair (k, o), [K, O]; the size where there is no such pair."""
-    out = np.full((frame.sizes[axis], frame.offsets[axis]), frame.sizes[axis])
-    for o in range(frame.offsets[axis]):
-        first, second = frame.pairs_at(axis, o)
-        out[first, o] = second
+    x = np.ascontiguousarray(np.moveaxis(vectors, count, -1))
+    out = np.zeros((*frame.sizes, *frame.offsets, *x.shape[count:-1]))
+    for place, rows, columns in matrix_entries(frame, once=True):
+        times = 2.0 if any(place[count:]) else 1.0  # an entry and its transpose
+        out[place] += times * np.einsum("...m,...m->...", x[rows], x[columns])
     return out
 
 
@@ -385,9 +319,8 @@ def masked_pairs(pairs: Array, keep: Array, frame: Frame) -> Array:
 
     Parameters
     ----------
-    pairs : ndarray, [K.., O.., b..]
-    keep : ndarray, [K..]
-        The diagonal of D: a product of one vector per axis.
+    pairs : [K.., O.., b..]
+    keep : [K..], the diagonal of D: a product of one vector per axis.
     """
     both = outer_pairs(keep[..., None], frame) > 0
     return pairs * both.reshape(both.shape + (1,) * (pairs.ndim - both.ndim))

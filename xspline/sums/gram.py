@@ -26,11 +26,9 @@ class Gram:
 
     Parameters
     ----------
-    terms : tuple of tuples of Factor
-        The factors of each term partition all coefficient axes, with at most one more without axes. Kept with
+    terms : the factors of each term partition all coefficient axes, with at most one more without axes. Kept with
         ascending axes, the multiplicity last.
-    batch_ndim : int
-        Number of batch axes that end every pair array.
+    batch_ndim : number of batch axes that end every pair array.
     """
 
     terms: tuple[Term, ...]
@@ -74,12 +72,9 @@ class Gram:
 
         Parameters
         ----------
-        grams : sequence of Gram
-            One per block, with equal numbers of batch axes.
-        axis : int
-            The batch axis, counted among the batch axes.
-        sizes : sequence of int
-            Extent of each block along it; the pair arrays of a block may have extent 1 there.
+        grams : one per block, with equal numbers of batch axes.
+        axis : the batch axis, counted among the batch axes.
+        sizes : extent of each block along it; the pair arrays of a block may have extent 1 there.
 
         Notes
         -----
@@ -119,17 +114,12 @@ class Gram:
         return Gram(tuple((term[0].scaled(x), *term[1:]) for term in self.terms), self.batch_ndim)
 
     def matvec(self, v: Array, frame: Frame) -> Array:
-        """Product with vectors, factor after factor.
+        """Product with vectors, factor after factor: [K.., b..].
 
         Parameters
         ----------
-        v : ndarray, [K.., b..]
-            Batch axes of extent 1 broadcast against those of the pairs. If the Gram has fewer batch axes than
-            `v`, they are the last of `v`.
-
-        Returns
-        -------
-        ndarray, [K.., b..]
+        v : [K.., b..], batch axes of extent 1 broadcast against those of the pairs. If the Gram has fewer batch axes
+            than `v`, they are the last of `v`.
         """
         sizes = frame.sizes
         lifted = (1,) * (v.ndim - self.batch_ndim) + self.batch
@@ -168,15 +158,11 @@ class Gram:
         return Gram(tuple(terms), self.batch_ndim)
 
     def image(self, vectors: Sequence[Array], window: Window, frame: Frame) -> Array:
-        """Product with the outer product of one vector per axis, on `window`, which holds those of all terms.
+        """Product with the outer product of a vector per axis, [k.., b..] on `window`, which holds those of all terms.
 
         Parameters
         ----------
-        vectors : sequence of ndarray, [K_j]
-
-        Returns
-        -------
-        ndarray, [k.., b..]
+        vectors : [K_j]
         """
         out = np.zeros((*lengths(window), *self.batch))
         for term in self.terms:
@@ -240,8 +226,7 @@ class Gram:
 
         Raises
         ------
-        ValueError
-            An array is missing.
+        ValueError : an array is missing.
         """
         terms = []
         for i, term in enumerate(meta["terms"]):

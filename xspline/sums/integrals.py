@@ -35,7 +35,7 @@ def mass(space: Space, axis: int) -> Factor:
 
 @functools.lru_cache(maxsize=256)
 def roughness(space: Space, axis: int, order: int) -> Factor:
-    """As `integral`; of events beside a trend with ∫ e² too, where the order is at least 1."""
+    """Return `integral`, for events beside a trend with ∫ e² too, where the order is at least 1."""
     factor = integral(space, axis, order)
     if not order or space.names[axis] not in with_events(space):
         return factor
@@ -44,7 +44,7 @@ def roughness(space: Space, axis: int, order: int) -> Factor:
 
 
 def spline_mass(space: Space, axis: int) -> Factor:
-    """As `integral` of order 0, of the B-spline of a union alone."""
+    """Return `integral` of order 0 for the B-spline of a union alone."""
     pairs, features = space.features[axis].roughness(0), space.features[axis]
     if isinstance(features, Global) and features.events:
         pairs[: features.size - features.events] = 0.0

@@ -25,9 +25,8 @@ def observed_cells(gram: Gram, space: Space, distance: int = 0) -> Bools:
 
     Returns
     -------
-    ndarray of bool, [K.., b..]
-        As coefficients of `Space.cells`: along a local spline the start of each cell, which belongs to the cell before
-        it too, and the rest of it, in turn. Batch extents are those of G.
+    ndarray of bool, [K.., b..] : as coefficients of `Space.cells`: along a local spline the start of each cell, which
+        belongs to the cell before it too, and the rest of it, in turn. Batch extents are those of G.
     """
     features = space.features
     local = [axis for axis, f in enumerate(features) if f.local]

@@ -36,14 +36,11 @@ class Tally:
 
     Parameters
     ----------
-    missing : int
-        Values that are NaN, or have such a label.
-    outside : int
-        Values with a coordinate outside the domain of a basis.
-    infinity, bad_weight : tuple of int, optional
-        Global index of the first infinite value, and of the first weight that is negative or NaN, in C order.
-    unlabelled : int
-        Of the missing ones those that have a value, but no label: NaN, NaT or infinite.
+    missing : values that are NaN, or have such a label.
+    outside : values with a coordinate outside the domain of a basis.
+    infinity, bad_weight : global index of the first infinite value, and of the first weight that is negative or NaN, in
+        C order.
+    unlabelled : of the missing ones those that have a value, but no label: NaN, NaT or infinite.
     """
 
     missing: int = 0
@@ -86,20 +83,14 @@ class Sums:
 
     Parameters
     ----------
-    window : Window
-        Coefficients that the data touch; it holds the windows of all factors.
-    gram : Gram
-        G.
-    moment : ndarray, [k.., b..]
-        h, on the window.
-    power, weight : ndarray, [b..]
-        s and Σw.
+    window : coefficients that the data touch; it holds the windows of all factors.
+    gram : G.
+    moment : [k.., b..], h, on the window.
+    power, weight : [b..], s and Σw.
     count : ndarray of int64, [b..]
         Number of observations with w > 0.
-    reference : ndarray, [b..]
-        r. Batch extents are 1 (shared) or n everywhere; without batch axes these have shape ().
-    tally : Tally
-        What was left out.
+    reference : [b..], r. Batch extents are 1 (shared) or n everywhere; without batch axes these have shape ().
+    tally : what was left out.
     """
 
     window: Window
@@ -221,13 +212,11 @@ class Sums:
 
         Parameters
         ----------
-        reference : array_like, [b..]
-            Extents 1 or n.
+        reference : [b..], extents 1 or n.
 
         Raises
         ------
-        ValueError
-            If the space does not contain the constant and either reference is not 0.
+        ValueError : if the space does not contain the constant and either reference is not 0.
         """
         target = np.asarray(reference, dtype=np.float64)
         has_constant = all(np.any(vector) for vector in frame.constant)
@@ -259,16 +248,11 @@ class Sums:
         return c - lifted
 
     def rss(self, c: Array, frame: Frame) -> Array:
-        """Weighted residual sum of squares s − 2h·c + c·Gc.
+        """Weighted residual sum of squares s − 2h·c + c·Gc, [b..].
 
         Parameters
         ----------
-        c : ndarray, [K.., b..]
-            Coefficients of the field minus r, see `centred`.
-
-        Returns
-        -------
-        ndarray, [b..]
+        c : [K.., b..], coefficients of the field minus r, see `centred`.
         """
         axes = tuple(range(len(self.window)))
         linear = np.sum(self.moment * take(c, self.window, frame.sizes), axis=axes)
@@ -300,7 +284,8 @@ class Sums:
             raise ValueError(f"the arrays {missing} are missing among {sorted(arrays)}; write the file again")
         moment, power, weight, count, reference = (arrays[name] for name in ("moment", *_PER_MEMBER))
         window = tuple((int(start), int(length)) for start, length in meta["window"])
-        gram, tally = Gram.from_arrays(arrays, meta["gram"]), Tally.from_dict(meta["tally"])
+        gram = Gram.from_arrays(arrays, meta["gram"])
+        tally = Tally.from_dict(meta["tally"])
         return Sums(window, gram, moment, power, weight, count, reference, tally)
 
     def digest(self) -> str:
@@ -318,7 +303,8 @@ def check_parts(parts: Sequence[Sums]) -> None:
     """Raise unless there are sums, over as many coefficient and batch axes each."""
     if not parts:
         raise ValueError("there are no sums to combine; Sums.zero(frame, batch) is the sum of no data")
-    axes, batch_ndims = {len(part.window) for part in parts}, {part.batch_ndim for part in parts}
+    axes = {len(part.window) for part in parts}
+    batch_ndims = {part.batch_ndim for part in parts}
     if len(axes) > 1 or len(batch_ndims) > 1:
         raise ValueError(
             f"sums over {sorted(axes)} coefficient axes and {sorted(batch_ndims)} batch axes cannot be "
@@ -327,7 +313,7 @@ def check_parts(parts: Sequence[Sums]) -> None:
 
 
 def _common_reference(parts: Sequence[Sums]) -> Array:
-    """That of the first part with weight; a part without any does not decide it."""
+    """Return the reference of the first part with weight; a part without any does not decide it."""
     return next((part for part in parts if part.has_weight), parts[0]).reference
 
 
@@ -363,26 +349,18 @@ def _by_holder(parts: Sequence[HolderSums]) -> Iterator[tuple[int, list[Sums]]]:
 
 
 def leave_one_out(parts: Sequence[Sums], frame: Frame) -> list[Sums]:
-    """Sums of the data of all parts but one, for each of them in turn.
+    """Sums of the data of all parts but one, for each of them in turn; each is deterministic in the order of the parts.
 
     They are added up from the first parts and from the last ones, 3 merges a part; nothing is subtracted, so that
     what remains is as exact as a merge of its own, and separable where that is.
 
     Parameters
     ----------
-    parts : sequence of Sums
-        At least one. What is left of a single one is `Sums.zero`.
-    frame : Frame
-
-    Returns
-    -------
-    list of Sums
-        As many as there are parts, in their order; each is deterministic in it.
+    parts : at least one. What is left of a single one is `Sums.zero`.
 
     Raises
     ------
-    ValueError
-        There are no parts, or they have different coefficient or batch axes.
+    ValueError : there are no parts, or they have different coefficient or batch axes.
     """
     check_parts(parts)
     if len(parts) == 1:

@@ -20,15 +20,11 @@ Member = TypeVar("Member", bound=Hashable)
 def join_overlapping(sets: Iterable[Iterable[Member]]) -> list[set[Member]]:
     """Disjoint sets: those that overlap, directly or through others, joined into one.
 
+    They are in the order in which they were completed: each stands where the last set that joined it stood.
+
     Parameters
     ----------
-    sets : iterable of iterables
-        Of hashable members; empty ones are left out.
-
-    Returns
-    -------
-    list of sets
-        In the order in which they were completed: each stands where the last set that joined it stood.
+    sets : of hashable members; empty ones are left out.
     """
     joined: list[set[Member]] = []
     for elements in map(set, sets):
@@ -230,8 +226,7 @@ def _matching_terms(blocks: Sequence[Sequence[Term]]) -> list[list[Term | None]]
 
     Returns
     -------
-    list of lists
-        Slots of one term per block, over one partition; None where a block lacks it.
+    list of lists : slots of one term per block, over one partition; None where a block lacks it.
     """
     slots: list[list[Term | None]] = []
     for number, terms in enumerate(blocks):

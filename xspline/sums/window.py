@@ -33,15 +33,12 @@ def union(windows: Sequence[Window], sizes: Sequence[int], periodic: Sequence[bo
 
     Parameters
     ----------
-    windows
-        One or more windows over the same axes.
-    sizes, periodic
-        Number of coefficients of each axis, and whether its indices are taken modulo that number.
+    windows : one or more windows over the same axes.
+    sizes, periodic : number of coefficients of each axis, and whether its indices are taken modulo that number.
 
     Returns
     -------
-    Window
-        On a periodic axis the shortest arc, ties to the lower start. All empty: ``(0, 0)`` on every axis.
+    Window : on a periodic axis the shortest arc, ties to the lower start. All empty: ``(0, 0)`` on every axis.
     """
     full = [window for window in windows if all(lengths(window))]
     if not full:

@@ -20,10 +20,8 @@ def check_device(device: str | None, *, here: bool = False) -> None:
 
     Raises
     ------
-    ValueError
-        Any other name.
-    ImportError, RuntimeError
-        With `here`: CuPy is not installed, or sees no GPU.
+    ValueError : any other name.
+    ImportError, RuntimeError : with `here`: CuPy is not installed, or sees no GPU.
     """
     if device not in DEVICES:
         raise ValueError(

@@ -185,14 +185,6 @@ def _columns(table: Floats, s: int, stop: int, given: bool, out: Floats) -> None
 
 
 @internal
-def _aligned(size: int) -> Floats:
-    """Zeros at an address that is a multiple of 64: vectors do not straddle lines of the cache."""
-    out = np.zeros(size + 8)
-    skip = (64 - out.ctypes.data % 64) % 64 // 8
-    return out[skip : skip + size]
-
-
-@internal
 def _add_tile(outer: Floats, weight: Floats, inner: Floats, scaled: Floats, out: Floats) -> None:
     """out[k, :] += sum over t of outer[k, t] weight[t] inner[t, :], for eight rows of the tile at a time."""
     count, size, width = weight.size, outer.shape[0], out.shape[1]
@@ -360,8 +352,8 @@ def add_cells(
     first : number of the first row among the sorted ones.
     table : [numbers per row, rows] local coordinates, or columns as they are.
     weights, errors : [members, rows] w for the pairs, w (y - r) for the moment; each may have no members.
-    cells, columns, moment_fold, pair_fold
-        The first axis of all of them is the one along which the sorted cells are neighbours.
+    cells, columns, moment_fold, pair_fold : the first axis of all of them is the one along which the sorted cells are
+        neighbours.
     moment, pairs : [members, coefficients, depth], to be added to.
     """
     rows, longest = table.shape[1], RUN_CELLS + cells.near
@@ -371,11 +363,11 @@ def add_cells(
         count += columns.size[axis]
         room *= max(pair_fold.used[axis], pair_fold.stored[axis], pair_fold.wanted[axis])
     lines, scaled = np.zeros((count, TILE_ROWS)), np.zeros((columns.size[0], TILE_ROWS))
-    inner, extra = _aligned(TILE_ROWS * wide), _aligned(TILE_ROWS * wide)
-    spare, other, row = _aligned(room), _aligned(room), _aligned(room)
-    pair_sums = _aligned(weights.shape[0] * pair_fold.used[0] * wide)
+    inner, extra = np.zeros(TILE_ROWS * wide), np.zeros(TILE_ROWS * wide)
+    spare, other, row = np.zeros(room), np.zeros(room), np.zeros(room)
+    pair_sums = np.zeros(weights.shape[0] * pair_fold.used[0] * wide)
     pair_sums = pair_sums.reshape(weights.shape[0], pair_fold.used[0], wide)
-    moment_sums = _aligned(errors.shape[0] * moment_fold.used[0] * narrow)
+    moment_sums = np.zeros(errors.shape[0] * moment_fold.used[0] * narrow)
     moment_sums = moment_sums.reshape(errors.shape[0], moment_fold.used[0], narrow)
     pair_run = np.zeros((weights.shape[0], longest * pair_fold.entries, wide))
     moment_run = np.zeros((errors.shape[0], longest * moment_fold.entries, narrow))

@@ -17,7 +17,6 @@ from xspline.kernels.rows import LineSums, ProductRows, SortedRows
 from xspline.spaces.jit import compiled, internal
 
 Values = NDArray[Any]  # float32 or float64, missing: NaN
-Four = tuple[Values, Values, Values, Values]
 
 COLUMNS = 256  # values at a time: the sums of a cell, 8 KiB for four functions, stay in the cache
 
@@ -32,27 +31,12 @@ def _clear(total: Floats, width: int, columns: int) -> None:
 
 @internal
 def _add_four(a: Floats, b: Floats, c: Floats, d: Floats, values: Floats, total: Floats) -> None:
-    """total[q COLUMNS + r] += values[0, q] a[r] + ... + values[3, q] d[r]: four functions for each load of the rows."""
-    q, width = 0, values.shape[1]
-    while q + 4 <= width:
-        a0, a1, a2, a3 = values[0, q], values[0, q + 1], values[0, q + 2], values[0, q + 3]
-        b0, b1, b2, b3 = values[1, q], values[1, q + 1], values[1, q + 2], values[1, q + 3]
-        c0, c1, c2, c3 = values[2, q], values[2, q + 1], values[2, q + 2], values[2, q + 3]
-        d0, d1, d2, d3 = values[3, q], values[3, q + 1], values[3, q + 2], values[3, q + 3]
-        out = total[q * COLUMNS : (q + 4) * COLUMNS]
-        for r in range(a.size):
-            ar, br, cr, dr = a[r], b[r], c[r], d[r]
-            out[r] += a0 * ar + b0 * br + c0 * cr + d0 * dr
-            out[COLUMNS + r] += a1 * ar + b1 * br + c1 * cr + d1 * dr
-            out[2 * COLUMNS + r] += a2 * ar + b2 * br + c2 * cr + d2 * dr
-            out[3 * COLUMNS + r] += a3 * ar + b3 * br + c3 * cr + d3 * dr
-        q += 4
-    while q < width:
+    """total[q COLUMNS + r] += values[0, q] a[r] + ... + values[3, q] d[r]."""
+    for q in range(values.shape[1]):
         a0, b0, c0, d0 = values[0, q], values[1, q], values[2, q], values[3, q]
         out = total[q * COLUMNS : (q + 1) * COLUMNS]
         for r in range(a.size):
             out[r] += a0 * a[r] + b0 * b[r] + c0 * c[r] + d0 * d[r]
-        q += 1
 
 
 @internal
@@ -103,30 +87,11 @@ def scatter(array: Floats, start: Integers, places: Integers, values: Floats, ou
 
 @internal
 def _errors(
-    rows: Four, reference: float, words: Integers, e: Floats, power: Floats, count: Integers, digest: Integers
-) -> None:
-    """Four rows less the reference, 0 where missing, and what their columns add up to."""
-    a, b, c, d = rows
-    w0, w1, w2, w3, zero = words[0], words[1], words[2], words[3], np.int64(0)
-    for r in range(a.size):  # selections, not branches: vector instructions
-        k0, k1, k2, k3 = a[r] == a[r], b[r] == b[r], c[r] == c[r], d[r] == d[r]
-        e0 = np.float64(a[r]) - reference if k0 else 0.0
-        e1 = np.float64(b[r]) - reference if k1 else 0.0
-        e2 = np.float64(c[r]) - reference if k2 else 0.0
-        e3 = np.float64(d[r]) - reference if k3 else 0.0
-        e[r], e[COLUMNS + r], e[2 * COLUMNS + r], e[3 * COLUMNS + r] = e0, e1, e2, e3
-        power[r] += e0 * e0 + e1 * e1 + e2 * e2 + e3 * e3
-        count[r] += np.int64(k0) + np.int64(k1) + np.int64(k2) + np.int64(k3)
-        digest[r] += (w0 if k0 else zero) + (w1 if k1 else zero) + (w2 if k2 else zero) + (w3 if k3 else zero)
-
-
-@internal
-def _errors_of_one(
     a: Values, reference: float, word: int, e: Floats, power: Floats, count: Integers, digest: Integers
 ) -> None:
-    """`_errors` of one row."""
+    """A row less the reference, 0 where missing, and what its columns add up to."""
     zero = np.int64(0)
-    for r in range(a.size):
+    for r in range(a.size):  # selections, not branches: vector instructions
         known = a[r] == a[r]
         e[r] = np.float64(a[r]) - reference if known else 0.0
         power[r] += e[r] * e[r]
@@ -135,14 +100,10 @@ def _errors_of_one(
 
 
 @internal
-def _known(rows: Four, e: Floats) -> None:
-    """1 where four rows have values, 0 where they are missing."""
-    a, b, c, d = rows
+def _known(a: Values, e: Floats) -> None:
+    """1 where a row has values, 0 where they are missing."""
     for r in range(a.size):
         e[r] = 1.0 if a[r] == a[r] else 0.0
-        e[COLUMNS + r] = 1.0 if b[r] == b[r] else 0.0
-        e[2 * COLUMNS + r] = 1.0 if c[r] == c[r] else 0.0
-        e[3 * COLUMNS + r] = 1.0 if d[r] == d[r] else 0.0
 
 
 @compiled
@@ -170,24 +131,20 @@ def sweep(x: Values, column: int, rows: SortedRows, reference: float, moment: bo
             for end in rows.ends:
                 first = start[i]
                 _clear(total, width, columns)
-                while i + 4 <= end:
-                    j0, j1, j2, j3 = order[i], order[i + 1], order[i + 2], order[i + 3]
-                    four = x[p, j0, there], x[p, j1, there], x[p, j2, there], x[p, j3, there]
-                    if moment:
-                        _errors(four, reference, words[i:], e, power[p, s], count[p, s], digest[p, s])
-                    else:
-                        _known(four, e)
-                    _add_four(e0[:columns], e1[:columns], e2[:columns], e3[:columns], values[i:], total)
-                    i += 4
                 while i < end:
-                    a, line = x[p, order[i], there], e[:columns]
-                    if moment:
-                        _errors_of_one(a, reference, words[i], line, power[p, s], count[p, s], digest[p, s])
+                    count_here = min(4, end - i)
+                    for k in range(count_here):
+                        a, line = x[p, order[i + k], there], e[k * COLUMNS : k * COLUMNS + columns]
+                        if moment:
+                            _errors(a, reference, words[i + k], line, power[p, s], count[p, s], digest[p, s])
+                        else:
+                            _known(a, line)
+                    if count_here == 4:
+                        _add_four(e0[:columns], e1[:columns], e2[:columns], e3[:columns], values[i:], total)
                     else:
-                        for r in range(columns):
-                            line[r] = 1.0 if a[r] == a[r] else 0.0
-                    _add_one(line, values[i], total)
-                    i += 1
+                        for k in range(count_here):
+                            _add_one(e[k * COLUMNS : k * COLUMNS + columns], values[i + k], total)
+                    i += count_here
                 for r in range(columns):
                     line = sums[r]
                     for q in range(width):
@@ -209,20 +166,12 @@ def _sum_line(array: Floats, k: int, places: Integers, values: Floats, scratch: 
         return
     for first in range(0, out.size, scratch.size):
         line = out[first : first + scratch.size]
-        total, q = scratch[: line.size], 0
+        total = scratch[: line.size]
         total[:] = 0.0
-        while q + 4 <= places.size:
-            f0, f1, f2, f3 = values[q], values[q + 1], values[q + 2], values[q + 3]
-            a0, a1 = array[k + places[q], first:], array[k + places[q + 1], first:]
-            a2, a3 = array[k + places[q + 2], first:], array[k + places[q + 3], first:]
-            for r in range(total.size):
-                total[r] += f0 * a0[r] + f1 * a1[r] + f2 * a2[r] + f3 * a3[r]
-            q += 4
-        while q < places.size:
+        for q in range(places.size):
             f0, a0 = values[q], array[k + places[q], first:]
             for r in range(total.size):
                 total[r] += f0 * a0[r]
-            q += 1
         for r in range(total.size):
             line[r] = total[r]
 
@@ -242,14 +191,6 @@ def gather(array: Floats, start: Integers, places: Integers, values: Floats, out
                 _sum_line(array[p], start[i], places, values[i], scratch, out[p, i])
         return
     lines, results = array.reshape(before, -1), out.reshape(before, rows)
-    if places.size == 4:
-        q0, q1, q2, q3 = places[0], places[1], places[2], places[3]
-        for p in range(before):
-            for i in range(rows):
-                k, v = start[i], values[i]
-                x = v[0] * lines[p, k + q0] + v[1] * lines[p, k + q1]
-                results[p, i] = x + v[2] * lines[p, k + q2] + v[3] * lines[p, k + q3]
-        return
     for p in range(before):
         for i in range(rows):
             total = 0.0
@@ -350,7 +291,6 @@ def gather_products(array: Floats, known: ProductRows, pairs: bool, out: Floats)
     f, v, products = np.empty(outer), np.empty(most * (most + 1) // 2), np.empty(places.size)
     scratch = np.empty(512)  # values of a line that wait in the cache (4 KiB) for further functions
     lines = array.reshape(before, -1)
-    neighbours = inner == 4 and places[3] == places[0] + 3  # of a union those active everywhere lie apart
     for i in range(rows):
         first = _outer(table, i, functions, pairs, v, f)
         _active(table, i, first, last, pairs, v)
@@ -364,13 +304,9 @@ def gather_products(array: Floats, known: ProductRows, pairs: bool, out: Floats)
         for p in range(before):
             total = 0.0
             for m in range(outer):  # each sum on its own: the next need not wait for it
-                k, x = start[i] + places[m * inner], 0.0
-                if neighbours:
-                    x = v[0] * lines[p, k] + v[1] * lines[p, k + 1]
-                    x += v[2] * lines[p, k + 2] + v[3] * lines[p, k + 3]
-                else:
-                    for c in range(inner):
-                        x += v[c] * lines[p, start[i] + places[m * inner + c]]
+                k, x = start[i], 0.0
+                for c in range(inner):
+                    x += v[c] * lines[p, k + places[m * inner + c]]
                 total += f[m] * x
             out[p, i, 0] = total
 
@@ -384,18 +320,10 @@ def _fold(work: Floats, begin: int, values: Floats, count: int, size: int) -> in
     end = begin + count * size
     source, out = work[begin:end], work[end : end + size]
     out[:] = 0.0
-    q = 0
-    while q + 4 <= count:
-        f0, f1, f2, f3 = values[q], values[q + 1], values[q + 2], values[q + 3]
-        a = source[q * size : (q + 4) * size]  # its indices are plainly positive: vector instructions
-        for j in range(size):
-            out[j] += f0 * a[j] + f1 * a[size + j] + f2 * a[2 * size + j] + f3 * a[3 * size + j]
-        q += 4
-    while q < count:
+    for q in range(count):
         f0, a = values[q], source[q * size : (q + 1) * size]
         for j in range(size):
             out[j] += f0 * a[j]
-        q += 1
     return end
 
 

@@ -43,16 +43,11 @@ class CudaSweeper:
 
     Attributes
     ----------
-    xp, device
-        The namespace of the values, and where they are.
-    load : callable
-        Compiles a kernel of a source, a name and options.
-    tile_rows : tuple of int
-        Rows of a tile, at least and at most.
-    held_sums : int
-        Sums of one line that a thread holds where it may choose: pairs of seven functions.
-    grid : int
-        Blocks along the second axis of a launch; CUDA allows no more.
+    xp, device : the namespace of the values, and where they are.
+    load : compiles a kernel of a source, a name and options.
+    tile_rows : rows of a tile, at least and at most.
+    held_sums : sums of one line that a thread holds where it may choose: pairs of seven functions.
+    grid : blocks along the second axis of a launch; CUDA allows no more.
     """
 
     xp: Any
@@ -115,18 +110,12 @@ class Tiling:
 
     Attributes
     ----------
-    tiles, groups, lines : int
-        How many tiles of rows there are, groups of columns, and lines of one thread.
-    slots : int
-        Sums of all tiles of a line, before those that tiles have in common are added.
-    owner : ndarray, int64 [slots]
-        The entry of the contraction that each slot belongs to; -1 for none.
-    values : ndarray, float64 [n, columns]
-        Values of the rows, filled up with zeros to full groups.
-    tables : tuple of ndarray, int64
-        Of both kernels, in the order of their arguments.
-    options : tuple of str
-        What the kernels are compiled for.
+    tiles, groups, lines : how many tiles of rows there are, groups of columns, and lines of one thread.
+    slots : sums of all tiles of a line, before those that tiles have in common are added.
+    owner : [slots], the entry of the contraction that each slot belongs to; -1 for none.
+    values : [n, columns], values of the rows, filled up with zeros to full groups.
+    tables : of both kernels, in the order of their arguments.
+    options : what the kernels are compiled for.
     """
 
     tiles: int

@@ -32,7 +32,7 @@ class CellSizes:
     """When sums go from cell to cell, and how many rows at a time."""
 
     rows_per_cell: int = (
-        6  # on the host: with fewer, turning sums into pairs costs more than rows of products
+        6  # on the host; with fewer, turning sums into pairs costs more than rows of products
     )
     cells_per_row: int = 4  # cells, empty ones too, that counting may take for each row
     slab_entries: int = 1 << 13  # numbers in a slab of sorted rows on the host: 64 KiB
@@ -51,14 +51,10 @@ class Columns:
 
     Attributes
     ----------
-    size : int
-        L, number of columns; the first q of them span the functions.
-    functions : ndarray, [1 or m, q, q]
-        Per cell (column, function): function = sum over columns.
-    pairs : ndarray, [1 or m, L, Q]
-        Per cell (column, pair), in the order of `Features.pair_index`.
-    of_position : bool
-        Whether the columns are Legendre polynomials of the local coordinate.
+    size : L, number of columns; the first q of them span the functions.
+    functions : [1 or m, q, q], per cell (column, function): function = sum over columns.
+    pairs : [1 or m, L, Q], per cell (column, pair), in the order of `Features.pair_index`.
+    of_position : whether the columns are Legendre polynomials of the local coordinate.
     """
 
     size: int
@@ -79,8 +75,6 @@ def columns_of(features: Features) -> Columns:
 
 @lru_cache(maxsize=256)
 def _columns_of(features: Features) -> Columns:
-    if isinstance(features, Arrow):
-        return _columns_of_union(features)
     if features.local:
         p = features.width - 1
         return Columns(
@@ -93,29 +87,6 @@ def _columns_of(features: Features) -> Columns:
     extra = 0 if _begins_with_one(features) else q
     pairs = np.concatenate([np.zeros((extra, count)), np.eye(count)])
     return Columns(count + extra, np.eye(q)[None], pairs[None], False)
-
-
-def _columns_of_union(features: Arrow) -> Columns:
-    """P_0 … P_p, the m functions active everywhere, P_{p+1} … P_2p, products of these with P_1 … P_p, their pairs."""
-    spline, near, m = columns_of(features.spline), features.support.near, features.support.everywhere
-    cells, width = len(spline.functions), features.width
-    functions = np.zeros((cells, width, width))
-    functions[:, :near, :near] = spline.functions
-    functions[:, near:, near:] = np.eye(m)
-    first, second = np.triu_indices(width)
-    size = spline.size + near * m + m * (m + 1) // 2
-    pairs = np.zeros((cells, size, first.size))
-    legendre_columns = np.array([*range(near), *range(width, spline.size + m)])
-    local = np.flatnonzero(second < near)
-    pairs[:, legendre_columns[:, None], local] = spline.pairs
-    for i in range(m):
-        # P_l times function i: of P_0 it is that function.
-        products = np.array([near + i, *(spline.size + m + i + m * np.arange(near - 1))])
-        mixed = np.flatnonzero((first < near) & (second == near + i))
-        pairs[:, products[:, None], mixed] = spline.functions
-    both = np.flatnonzero(first >= near)
-    pairs[:, size - both.size + np.arange(both.size), both] = 1.0
-    return Columns(size, functions, pairs, False)
 
 
 def _projected(values: Callable[[Integers, Floats], Floats], cells: int, size: int) -> Floats:
@@ -135,8 +106,6 @@ def _begins_with_one(features: Features) -> bool:
 
 def given_columns(features: Features, cell: Integers, z: Floats, out: Floats | None = None) -> Floats:
     """Columns [L, n] of a basis other than a B-spline, into `out` if it is given."""
-    if isinstance(features, Arrow):
-        return _union_columns(features, cell, z, out)
     values = np.ascontiguousarray(features.features(cell, z).T)
     extra = 0 if _begins_with_one(features) else len(values)
     first, second = np.triu_indices(len(values))
@@ -147,27 +116,10 @@ def given_columns(features: Features, cell: Integers, z: Floats, out: Floats | N
     return out
 
 
-def _union_columns(features: Arrow, cell: Integers, z: Floats, out: Floats | None) -> Floats:
-    """`given_columns` in the order of `_columns_of_union`."""
-    near, m = features.support.near, features.support.everywhere
-    spline, others = features.spline, np.ascontiguousarray(features.others.values(z, 0).T)
-    local = np.clip(spline.local_coordinate(cell, z), -1.0, 1.0)
-    out = np.empty((columns_of(features).size, z.size)) if out is None else out
-    polynomials = legendre.legvander(local, 2 * near - 2).T
-    out[:near], out[near : near + m] = polynomials[:near], others
-    end = near + m + near - 1
-    out[near + m : end] = polynomials[near:]
-    for degree in range(1, near):
-        np.multiply(others, polynomials[degree], out=out[end : end + m])
-        end += m
-    for i, line in enumerate(others):
-        np.multiply(others[i:], line, out=out[end : end + m - i])
-        end += m - i
-    return out
-
-
 def fits(features: Sequence[Features]) -> bool:
-    """Several axes, and a row of products of columns that a cache holds."""
+    """Several axes, without a union in cells, and a row of products of columns that a cache holds."""
+    if any(isinstance(f, Arrow) for f in features):
+        return False
     widths = [columns_of(f).size for f in features]
     return len(widths) > 1 and math.prod(widths[:-1]) <= 1 << 11 and math.prod(widths) <= 1 << 16
 
@@ -197,14 +149,10 @@ class ByCell:
 
     Attributes
     ----------
-    features : tuple of Features
-        One per coefficient axis of the group.
-    keys : array, int [n]
-        Number of the cell of each row; -1 outside the domains.
-    order : array, int [rows inside]
-        Rows sorted by key.
-    cells : ndarray, int64 [occupied, axes]
-        Cells that hold rows, along each axis.
+    features : one per coefficient axis of the group.
+    keys : [n], number of the cell of each row; -1 outside the domains.
+    order : [rows inside], rows sorted by key.
+    cells : [occupied, axes], cells that hold rows, along each axis.
     """
 
     features: tuple[Features, ...]
@@ -234,11 +182,8 @@ class Cells(ByCell):
 
     Attributes
     ----------
-    coordinates : tuple of ndarray, float64 [n]
-        One per coefficient axis.
-    ends : ndarray, int64 [occupied]
-        Number of sorted rows up to the end of each cell that holds rows.
-    sizes : CellSizes
+    coordinates : [n], one per coefficient axis.
+    ends : [occupied], number of sorted rows up to the end of each cell that holds rows.
     """
 
     features: tuple[Features, ...]
@@ -299,10 +244,8 @@ class CellTotals:
 
     Attributes
     ----------
-    extents : tuple of int
-        Per coefficient axis, how many coefficients there are, unrolled.
-    moment, pairs : ndarray, [members, coefficients, depth]
-        All axes raveled, on the host; depths are those of the supports.
+    extents : per coefficient axis, how many coefficients there are, unrolled.
+    moment, pairs : [members, coefficients, depth], all axes raveled, on the host; depths are those of the supports.
     """
 
     def __init__(self, cells: Cells, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:

@@ -29,17 +29,11 @@ class Tiles(ByCell):
 
     Attributes
     ----------
-    xp, device
-        Where the rows are.
-    known : array, bool [n]
-        Rows all of whose coordinates are numbers.
-    ends : ndarray, int64 [occupied]
-        Number of sorted rows up to the end of each cell that holds rows.
-    low, box : tuple of int
-        Per axis the first cell that rows can be in, and how many cells there are from it on.
-    given : tuple of arrays
-        Per axis the local coordinate [1, n], or the columns [L, n] of a basis other than a B-spline.
-    sizes : CellSizes
+    xp, device : where the rows are.
+    known : [n], rows all of whose coordinates are numbers.
+    ends : [occupied], number of sorted rows up to the end of each cell that holds rows.
+    low, box : per axis the first cell that rows can be in, and how many cells there are from it on.
+    given : per axis the local coordinate [1, n], or the columns [L, n] of a basis other than a B-spline.
     """
 
     features: tuple[Features, ...]
@@ -118,7 +112,7 @@ def _ends(x: Array, xp: Any) -> tuple[float, float]:
 
 
 class TileTotals:
-    """As `cells.CellTotals`: sums of products of columns of the tiles of each cell, folded at the end."""
+    """The twin of `cells.CellTotals`: sums of products of columns of the tiles of each cell, folded at the end."""
 
     def __init__(self, tiles: Tiles, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:
         self.tiles, self.ranges = tiles, tuple(ranges)
@@ -249,16 +243,11 @@ class _CellTiling:
 
     Attributes
     ----------
-    cells : slice
-        Occupied cells that the slab touches.
-    back : ndarray
-        The place of each of these cells when those with most tiles come first.
-    counts : tuple of int
-        Number of cells that have a first tile, a second, …
-    starts, stops : ndarray
-        Where each tile begins in the slab, and where its cell ends.
-    length : int
-        Rows of a tile.
+    cells : occupied cells that the slab touches.
+    back : the place of each of these cells when those with most tiles come first.
+    counts : number of cells that have a first tile, a second, …
+    starts, stops : where each tile begins in the slab, and where its cell ends.
+    length : rows of a tile.
     """
 
     cells: slice

@@ -248,7 +248,7 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
     usual, suspects, places, beyond, count = [], [], [], [], 0
     for member in members:
         values = member.pyramid.values[: member.pyramid.count]
-        own = rng.permutation(values.size)[:MOST]
+        own = rng.permutation(values.size if member.inner is None else member.inner)[:MOST]
         count += own.size
         furthest = own[np.argsort(-apart(member.pyramid.trees[0], values, own), kind="stable")[:each]]
         suspects.append(member.withheld(furthest))
@@ -268,7 +268,7 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
     ]
     return {
         **assumptions.tails(u[known], largest[np.isfinite(largest)], count),
-        "is_whole": count == sum(member.pyramid.count for member in members),
+        "is_whole": count == sum(member.pyramid.count for member in members if member.inner is None),
         "at": f"that at {', '.join(labels)}",
         "matters": bool(np.concatenate(beyond)[farthest]),
         "repeated": sum(_repeated_among(space, m.coordinates, m.pyramid.values) for m in members),

@@ -14,7 +14,7 @@ from xspline.kriging.pyramid import metric_of
 from xspline.labels import evaluation
 from xspline.labels.checks.look import Sample, boxes_of
 from xspline.labels.field import Field
-from xspline.labels.fine.residuals import places_of
+from xspline.labels.fine.in_memory import places_of
 from xspline.labels.fit import Fit
 from xspline.labels.read.observations import Observations, is_lazily_indexed, storage_chunks
 from xspline.labels.read.targets import Target, target_chunks

@@ -144,7 +144,7 @@ class Fine:
         self, space: Space, target: Target, batch: Mapping[Hashable, int], distance: int
     ) -> xr.DataArray:
         """Return whether an observation is within 1 + `distance` labels or so of the labels of a target."""
-        function = functools.partial(self._near, distance=1.5 * (1 + distance))
+        function = functools.partial(Fine._near, distance=1.5 * (1 + distance))
         return self._apply(function, space, target, batch, [bool])[0]
 
     def _applied(
@@ -156,34 +156,38 @@ class Fine:
         with_variance: bool,
     ) -> tuple[xr.DataArray, ...]:
         numbered = {self.names.index(name): order for name, order in orders.items()}
-        function = functools.partial(self._predicted, orders=numbered, with_variance=with_variance)
+        function = functools.partial(Fine._predicted, orders=numbered, with_variance=with_variance)
         return self._apply(function, space, target, batch, [float, float] if with_variance else [float])
 
     def _apply(
         self, function: Any, space: Space, target: Target, batch: Mapping[Hashable, int], types: list[type]
     ) -> tuple[xr.DataArray, ...]:
-        sizes = {dim: n for c in target.coordinates.values() for dim, n in c.sizes.items()}
+        """Apply a function of a fine field, of columns of coordinates, and of numbers of members."""
         shape = tuple(batch.values())
         member = xr.DataArray(np.arange(math.prod(shape)).reshape(shape), dims=tuple(batch))
-        spans = [target.coordinates[name].dims for name in self.names]
-        columns = [
-            xr.DataArray(target.floats(space, name, span, sizes), dims=span)
-            for name, span in zip(self.names, spans, strict=True)
-        ]
-        columns.append(member)
+        columns = [*self._columns(space, target), member]
         if target.chunks is not None:
             sizes_of = [target.chunk_sizes(column.dims, column.shape) for column in columns]
             columns = [
                 c.chunk(dict(zip(c.dims, n, strict=True))) for c, n in zip(columns, sizes_of, strict=True)
             ]
         out = xr.apply_ufunc(
-            function,
+            functools.partial(function, self),
             *columns,
             output_core_dims=[()] * len(types),
             dask="parallelized",
             output_dtypes=types,
         )
         return out if isinstance(out, tuple) else (out,)
+
+    def _columns(self, space: Space, target: Target) -> list[xr.DataArray]:
+        """Return the labels of each coordinate of a target as floats."""
+        sizes = {dim: n for c in target.coordinates.values() for dim, n in c.sizes.items()}
+        spans = [target.coordinates[name].dims for name in self.names]
+        return [
+            xr.DataArray(target.floats(space, name, span, sizes), dims=span)
+            for name, span in zip(self.names, spans, strict=True)
+        ]
 
     def _predicted(
         self, *columns: Array, orders: Mapping[int, int], with_variance: bool

@@ -27,8 +27,7 @@ def coordinate_of(
 
     Raises
     ------
-    ValueError
-        The name is a data variable (`others`), is unknown (near misses are suggested), or is a dimension
+    ValueError : the name is a data variable (`others`), is unknown (near misses are suggested), or is a dimension
         without labels while every holder has to agree on the labels.
     """
     if name in data.coords:
@@ -60,8 +59,7 @@ def in_units_of(space: Space, coordinate: xr.DataArray, name: str) -> xr.DataArr
 
     Raises
     ------
-    ValueError
-        The units measure different things, or are not known.
+    ValueError : the units measure different things, or are not known.
     """
     given, axis, domain = units_of(coordinate), space.axis(name), space.basis(name).domain
     if axis.kind != "number" or are_one(given, axis.units):
@@ -233,8 +231,7 @@ def arrange(
 
     Raises
     ------
-    ValueError
-        A coordinate spans a dimension that the data lack, or a pooled dimension is unknown or is spanned.
+    ValueError : a coordinate spans a dimension that the data lack, or a pooled dimension is unknown or is spanned.
     """
     spans = [set(c.dims) for c in coordinates.values()]
     for _ in spans:  # each becomes the union of all that it is linked to by shared dimensions
@@ -267,8 +264,7 @@ def floats(
 
     Raises
     ------
-    ValueError
-        Its units measure something else, or another coordinate has another length along one of its dimensions.
+    ValueError : its units measure something else, or another coordinate has another length along one of its dimensions.
     """
     for dim, n in coordinate.sizes.items():
         if n != sizes[dim]:

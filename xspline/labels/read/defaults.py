@@ -40,7 +40,6 @@ class Defaults(NamedTuple):
 
     Parameters
     ----------
-    bases : dict of str to Basis
     extents : dict of str to (float, float)
         Ranges of the coordinates, as floats of their axes.
     """
@@ -76,13 +75,9 @@ def single_for(
 
     Parameters
     ----------
-    data : DataArray or Dataset
-    pooled : iterable of hashable
-        Dimensions of repeated observations; what spans them is not fitted.
-    seconds : float, optional
-        The budget: 10 if it is not given.
-    smooth : bool
-        Whether there will be a penalty on roughness.
+    pooled : dimensions of repeated observations; what spans them is not fitted.
+    seconds : the budget: 10 if it is not given.
+    smooth : whether there will be a penalty on roughness.
 
     Returns
     -------
@@ -90,10 +85,8 @@ def single_for(
 
     Raises
     ------
-    ValueError
-        No coordinate is left, a Dataset holds no numeric variable, or the budget is not positive.
-    TypeError
-        The budget is not a number.
+    ValueError : no coordinate is left, a Dataset holds no numeric variable, or the budget is not positive.
+    TypeError : the budget is not a number.
     """
     seconds = checked_seconds(SECONDS if seconds is None else seconds)
     chosen, pooled = _coordinates(data, set(pooled)), set(pooled)

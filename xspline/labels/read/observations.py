@@ -231,8 +231,7 @@ class Observations:
 
         Raises
         ------
-        ValueError
-            The data lack the dimension of the holders, or it is one of their batch dimensions.
+        ValueError : the data lack the dimension of the holders, or it is one of their batch dimensions.
         """
         arrangement, data = self.arrangement, self.data
         coordinates = tuple(
@@ -330,8 +329,7 @@ def fitted_variables(dataset: xr.Dataset, dims: set[Hashable]) -> dict[str, xr.D
 
     Raises
     ------
-    ValueError
-        No variable spans them, or the names of two are one text.
+    ValueError : no variable spans them, or the names of two are one text.
     """
     silent = auxiliary(dataset.variables)
     variables = {n: v for n, v in dataset.data_vars.items() if n not in silent}
@@ -359,8 +357,7 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
 
     Raises
     ------
-    ValueError
-        They span another dimension, or their labels differ from the data's.
+    ValueError : they span another dimension, or their labels differ from the data's.
     """
     if weights is None:
         return None
@@ -443,16 +440,13 @@ def holders_of(holder: Any, data: xr.DataArray | xr.Dataset) -> Holders | None:
 
     Parameters
     ----------
-    holder
-        1-D labels along a dimension of the data; or the name of a 1-D coordinate of theirs, or of a component of
+    holder : 1-D labels along a dimension of the data; or the name of a 1-D coordinate of theirs, or of a component of
         one (``"time.year"``), as in ``groupby``; or any other name.
 
     Raises
     ------
-    TypeError
-        Neither a name nor 1-D labels.
-    ValueError
-        The labels do not fit the data, or some are missing.
+    TypeError : neither a name nor 1-D labels.
+    ValueError : the labels do not fit the data, or some are missing.
     """
     if isinstance(holder, str) and not holder:
         raise ValueError("holder='' names nobody; pass a name, labels along a dimension, or leave it out")

@@ -37,15 +37,10 @@ class Labels(NamedTuple):
 
     Parameters
     ----------
-    dims : tuple of hashable
-        The dimensions that it spans.
-    values : ndarray of float
-        Its labels along these dimensions.
-    axis : Axis
-    extent : tuple of float
-        The range of the labels.
-    direction : str
-        X, Y, Z or T of the CF conventions, or nothing.
+    dims : the dimensions that it spans.
+    values : its labels along these dimensions.
+    extent : the range of the labels.
+    direction : X, Y, Z or T of the CF conventions, or nothing.
     """
 
     dims: tuple[Hashable, ...]
@@ -86,13 +81,9 @@ def sized(
 
     Parameters
     ----------
-    bases : mapping of str to Basis
-        Those that are B-splines get another number of functions.
-    labels : mapping of str to Labels
-    sizes : mapping of hashable to int
-        The lengths of the dimensions of the data that are not pooled.
-    seconds : float
-        The time of one core that the choice of the penalty may take. It grows like the power 3/2 of the number of
+    bases : those that are B-splines get another number of functions.
+    sizes : the lengths of the dimensions of the data that are not pooled.
+    seconds : the time of one core that the choice of the penalty may take. It grows like the power 3/2 of the number of
         coefficients in two coordinates, and like the square in three, as nested dissection does.
     """
     cells: dict[str, float] = {}

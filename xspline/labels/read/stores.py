@@ -31,8 +31,7 @@ def stamp(value: Any) -> Any:
 
     Raises
     ------
-    xspline.execution.UnidentifiedError
-        It is stored, and its store does not tell.
+    xspline.execution.UnidentifiedError : it is stored, and its store does not tell.
     """
     layers, stored = _unwrapped(value)
     if _is_zarr(stored):
@@ -137,8 +136,7 @@ def unwritten_chunks(data: xr.DataArray, what: str, missing_chunks: str) -> str:
 
     Raises
     ------
-    ValueError
-        Some are missing, and that is to be an error; or `missing_chunks` is none of the three.
+    ValueError : some are missing, and that is to be an error; or `missing_chunks` is none of the three.
     """
     if missing_chunks not in ("warn", "raise", "ignore"):
         raise ValueError(f"missing_chunks={missing_chunks!r} is unknown; use 'warn', 'raise' or 'ignore'")

@@ -77,11 +77,9 @@ def resolve(
 
     Raises
     ------
-    TypeError
-        `at` is nothing that names its labels.
-    ValueError
-        A name is not fitted, a coordinate is neither given nor remembered, a label is a slice, or an object that has
-        the coordinates under other names does not say which of them is meant.
+    TypeError : `at` is nothing that names its labels.
+    ValueError : a name is not fitted, a coordinate is neither given nor remembered, a label is a slice, or an object
+        that has the coordinates under other names does not say which of them is meant.
     """
     _check_chunks(chunks)
     at = _named(at, space)
@@ -206,9 +204,8 @@ def _other_names(
 
     Raises
     ------
-    ValueError
-        Several names would do, a dimension of that name has no labels, another name is nearly the missing one, or the
-        object has none of the fitted coordinates.
+    ValueError : several names would do, a dimension of that name has no labels, another name is nearly the missing one,
+        or the object has none of the fitted coordinates.
     """
     owned = at.variables if isinstance(at, xr.Dataset) else at.coords
     unused = [name for name in owned if name not in space.names]

@@ -18,7 +18,8 @@ def default_terms(response: str, names: Names, order: int | None, power: int | N
     """Return u^a ∂ᵏu for a up to `power` and k up to `order`.
 
     Derivatives go along the coordinates that the response is no derivative along. Along its own coordinate there are
-    derivatives of lower order: `u_t` is a candidate where the response is `u_tt`.
+    derivatives of lower order: `u_t` is a candidate where the response is `u_tt`. Of several variables there are all
+    products of up to `power` of them, and the derivatives of each, alone and times one variable.
 
     Raises
     ------
@@ -49,8 +50,25 @@ def default_terms(response: str, names: Names, order: int | None, power: int | N
         for combination in itertools.combinations_with_replacement(others, k)
     ]
     derivatives += [suffix[0] * k for k in range(1, len(suffix))]
-    powers = ["", stem, *(f"{stem}**{a}" for a in range(2, power + 1))][: power + 1]
-    return ["*".join(filter(None, (p, d and f"{stem}_{d}"))) or "1" for d in derivatives for p in powers]
+    own_name = names.stems[stem]
+    besides = [name for name, variable in names.stems.items() if name == variable != own_name]
+    stems = [stem, *(name for name in besides if name.isidentifier())]
+    beside = power if len(stems) == 1 else min(power, 1)  # powers beside a derivative
+    terms = _products(stems, power)
+    for derivative in derivatives[1:]:
+        for factor in stems:
+            terms += ["*".join(filter(None, (p, f"{factor}_{derivative}"))) for p in _products(stems, beside)]
+    return [term or "1" for term in terms]
+
+
+def _products(stems: Sequence[str], power: int) -> list[str]:
+    """Return the products of up to `power` variables, from the empty one."""
+    products = []
+    for total in range(power + 1):
+        for drawn in itertools.combinations_with_replacement(stems, total):
+            counts = {stem: drawn.count(stem) for stem in dict.fromkeys(drawn)}
+            products.append("*".join(s if n == 1 else f"{s}**{n}" for s, n in counts.items()))
+    return products
 
 
 @dataclass(frozen=True, eq=False)

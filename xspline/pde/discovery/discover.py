@@ -67,6 +67,8 @@ def discover(
         Candidates, such as ``["u*u_x", "u_xx", "S"]``: of variables, derivatives, coordinates and what is known,
         without constants. By default u^a ∂ᵏu for all powers a from 0 to `power` and derivatives k from 0 to `order`
         in all, along the coordinates that the response is no derivative along; and lower derivatives of the response.
+        Of several variables u, v: their products u^a v^b, a + b up to `power`, and the derivatives of each, alone and
+        times one variable.
     order, power : int, optional
         Of the default candidates; 3 and 3.
     known, dims
@@ -134,7 +136,11 @@ def _discover(
 ) -> xr.Dataset:
     for name in dict.fromkeys(value.variable for value in candidates.equation.values):
         if dims := field.variables[name].batch_dims:
-            raise ValueError(f"{name!r} has independent fits along {dims}; select one of them before the fit")
+            letter = next((a for a in f"{dims[0]}abc" if a.isalpha() and a not in names.letters), "x")
+            raise ValueError(
+                f"{name!r} has independent fits along {dims}; select one of them before the fit, or fit along them: "
+                f"xs.discover(data, {candidates.response!r}, dims={{{letter!r}: {dims[0]!r}}})"
+            )
         if field.fits[name].selected:
             raise ValueError(
                 "a term of this field was selected, so that it is no fit of the data; ask the whole field"

@@ -58,6 +58,8 @@ class Profile:
     result : Result
     unresolved : ndarray, [P, d]
         What the knots of each coordinate leave of an error of the field's coefficients.
+    limited_by : str
+        The coordinate of which more knots are needed before errors can be believed; empty otherwise.
     remarks : tuple of str
         Sentences without a full stop.
     """
@@ -77,6 +79,7 @@ class Profile:
     freedom: int
     result: SearchResult
     unresolved: Array
+    limited_by: str
     remarks: tuple[str, ...]
 
 
@@ -102,10 +105,13 @@ def profile(problem: EquationProblem) -> Profile:
     vague = [*unsettled(search, result, halved.of_field)]
     missing = lacking(search, result, [] if vague else problem.low_terms, halved.resolution)
     named = missing.doubts
-    doubts = [*vague, *inadequate(search, result.rss, adequacy, probability, halved.rss, named)]
+    doubts = [*inadequate(search, result.rss, adequacy, probability, halved.rss, named)]
+    by_knots = bool(doubts) and _knots_matter(search, result.rss, halved.rss)
     if not vague:
-        doubts += _unresolved(problem, search, result, halved, stderr)
-    doubts = doubts or [*named]
+        unresolved_constants = [*_unresolved(problem, search, result, halved, stderr)]
+        by_knots = by_knots or bool(unresolved_constants)
+        doubts += unresolved_constants
+    doubts = [*vague, *doubts] or [*named]
     if doubts and not vague:  # the degree is the first cause there can be
         doubts = low_degrees(problem.equations, problem.space, ENOUGH) or doubts
     if doubts:
@@ -138,6 +144,7 @@ def profile(problem: EquationProblem) -> Profile:
         search.freedom,
         result,
         halved.of_field,
+        halved.coarsest if by_knots else "",
         (*remarks, *hidden),
     )
 
@@ -356,8 +363,7 @@ def inadequate(
         f"a field that obeys the equation misses the data by more than their noise (F = {adequacy:.3g}, probability "
         f"{probability:.1g}); "
     )
-    # Knots are what lacks where half of them leave twice the misfit.
-    if coarse_rss - free > 2 * (rss - free):
+    if _knots_matter(search, rss, coarse_rss):
         yield (
             text
             + "knots still make a difference, so use more, or a higher degree, where the field changes fast"
@@ -365,6 +371,12 @@ def inadequate(
     else:
         why = missing or ("more knots would not help: a term or a source is missing, or a known is wrong",)
         yield text + why[0]
+
+
+def _knots_matter(search: ConstrainedLeastSquares, rss: float, coarse_rss: float) -> bool:
+    """Return whether half the knots leave more than twice the misfit, so that more of them would leave less."""
+    free = search.data.free
+    return free is not None and coarse_rss - free > 2 * (rss - free)
 
 
 def _unresolved(

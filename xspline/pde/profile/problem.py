@@ -59,7 +59,7 @@ class EquationProblem:
     low_terms : sequence of sequences of LowTerm
         What each equation may lack.
     call : str
-        The method of a field that asks for the constants.
+        The call that asks data or a field for the constants.
     labels : mapping of str to int
         How many labels there are along the coordinates of a grid.
     """
@@ -140,7 +140,7 @@ class EquationProblem:
             return ""
         bases = {n: replace(own, size=more) if n == name else self.space.basis(n) for n in self.space.names}
         listed = ", ".join(f'"{n}": {basis.code("xs.")}' for n, basis in bases.items())
-        return f"fit({{{listed}}}).{self.call}"
+        return f"data.spline.fit({{{listed}}}).{self.call}"
 
     def coarsened(self, names: Collection[str], coefficients: Mapping[str, Array]) -> EquationProblem | None:
         """Return the same problem with every second knot of some coordinates, to start near some coefficients.

@@ -59,13 +59,13 @@ def low_terms(equations: Sequence[Equation], names: Names, arguments: str) -> li
             term = constant if text == "1" else f"{constant}*{text}"
             texts = [e.text + (f" + {term}" if i == j else "") for j, e in enumerate(equations)]
             factors = tuple(m for m in meanings if isinstance(m, Value))
-            own.append(LowTerm(term, factors, constant, recover_code(texts, arguments)))
+            own.append(LowTerm(term, factors, constant, f"data.spline.{recover_code(texts, arguments)}"))
         out.append(own)
     return out
 
 
 def recover_code(texts: Sequence[str], arguments: str) -> str:
-    """Return the method of a field that asks for the constants of equations."""
+    """Return the call that asks data or a field for the constants of equations."""
     return (
         f"recover({json.dumps(texts[0] if len(texts) == 1 else list(texts), ensure_ascii=False)}{arguments})"
     )

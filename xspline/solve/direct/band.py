@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -23,12 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.spaces import Frame
-from xspline.sums.factor import Index, matrix_entries, orientations
+from xspline.sums.factor import matrix_entries, orientations
 
 Array = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 Slices: TypeAlias = tuple[slice, ...]
-MAX_PERMUTED = 6  # axes up to which all orders are tried: 720
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +36,10 @@ class Ordering:
 
     Parameters
     ----------
-    frame : Frame
-        Sizes K_j, numbers of offsets O_j and periodicity, in the order of the Space.
-    axes : tuple of int
-        Axes from the outermost to the innermost.
-    positions : tuple of ndarray
-        Position along its axis of each index: not the identity where a periodic axis is folded.
-    spans : tuple of int
-        Largest distance of the positions of a pair, per axis, in the order of the Space.
+    frame : sizes K_j, numbers of offsets O_j and periodicity, in the order of the Space.
+    axes : axes from the outermost to the innermost.
+    positions : position along its axis of each index: not the identity where a periodic axis is folded.
+    spans : largest distance of the positions of a pair, per axis, in the order of the Space.
     """
 
     frame: Frame
@@ -115,12 +110,8 @@ def narrowest(frame: Frame) -> Ordering:
     positions = tuple(folded(k) if f else np.arange(k) for k, f in zip(sizes, fold, strict=True))
     extents = zip(sizes, frame.offsets, fold, frame.everywhere, strict=True)
     spans = tuple(k - 1 if m else min(k - 1, 2 * (o - 1) if f else o - 1) for k, o, f, m in extents)
-    axes: Sequence[int] = range(len(sizes))
-    if len(sizes) > MAX_PERMUTED:
-        axes = sorted(axes, key=lambda j: -sizes[j])
-    else:
-        axes = min(itertools.permutations(axes), key=lambda order: _bandwidth(order, sizes, spans))
-    return Ordering(frame, tuple(axes), positions, spans)
+    orders = itertools.permutations(range(len(sizes)))
+    return Ordering(frame, min(orders, key=lambda o: _bandwidth(o, sizes, spans)), positions, spans)
 
 
 def _bandwidth(axes: Sequence[int], sizes: Sequence[int], spans: Sequence[int]) -> int:
@@ -169,17 +160,11 @@ def stripes(pairs: Array, ordering: Ordering) -> Array:
 
 
 def gather(stripes: Array, ordering: Ordering) -> Array:
-    """Pair form of the symmetric matrices of a band, the adjoint of `stripes`: tr(X B) = Σ Z B for pair arrays B.
+    """Pair form [K.., O.., systems] of a band, the adjoint of `stripes`: tr(X B) = Σ Z B for pair arrays B.
 
     Parameters
     ----------
-    stripes : ndarray, [P, rows, systems]
-        `ordering.rows` of the band.
-    ordering : Ordering
-
-    Returns
-    -------
-    ndarray, [K.., O.., systems]
+    stripes : [P, rows, systems], `ordering.rows` of the band.
     """
     count, axes = len(ordering.axes), ordering.axes
     sizes, offsets = ordering.folded_extents
@@ -206,7 +191,7 @@ def gather(stripes: Array, ordering: Ordering) -> Array:
 
 @functools.lru_cache(maxsize=4096)  # small, needed again at every strength that is tried
 def _entries(offset: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[tuple[int, Slices, Slices], ...]:
-    """Of one offset vector: row of the band, slices of the first members, slices of the columns.
+    """Return, for one offset vector, the row of the band, slices of the first members and slices of the columns.
 
     An entry is in the lower triangle when along the outermost axis with o > 0 the second member is the row.
     """
@@ -239,33 +224,25 @@ def _on_a_line(ordering: Ordering, axis: int) -> tuple[Places, Places]:
     return (first, offset), (np.minimum(a, b), np.abs(a - b))
 
 
-def gather_entries(entries: Callable[[Index, Index], Array], frame: Frame) -> Array:
-    """Pair form, [K.., O..], of a symmetric matrix whose entries at rows and columns, indices by axis, a call gives."""
+def gather_entries(matrix: Array, frame: Frame) -> Array:
+    """Pair form, [K.., O..], of a symmetric matrix [P, P] in the order of the Space."""
+    cells = matrix.reshape(*frame.sizes, *frame.sizes)
     out = np.zeros((*frame.sizes, *frame.offsets))
     for place, rows, columns in matrix_entries(frame):
-        out[place] += entries(rows, columns)
+        out[place] += cells[rows + columns]
     return out
 
 
 def pair_places(
     a: Integers, b: Integers, size: int, offsets: int, periodic: bool, strides: tuple[int, int] | None = None
 ) -> tuple[Integers, NDArray[np.bool_]]:
-    """Where the pair of two coefficients of an axis lies in a flat pair array, and whether the first is a.
+    """Return where pairs of coefficients of an axis are in a flat pair array, −1 if nowhere, and whether a is first.
 
     Parameters
     ----------
-    a, b : ndarray of int
-        Coefficients; their shapes broadcast.
-    size, offsets : int
-        K and O of the axis, which has no functions that are active everywhere.
-    periodic : bool
-    strides : tuple of int, optional
-        Of coefficients and of offsets in the array; if they are not given, those of an array of this axis alone.
-
-    Returns
-    -------
-    places, is_first : ndarray
-        A place is −1 where there is no pair.
+    a, b : coefficients; their shapes broadcast.
+    size, offsets : K and O of the axis, which has no functions that are active everywhere.
+    strides : of coefficients and of offsets in the array; if they are not given, those of an array of this axis alone.
     """
     stride, offset_stride = strides or (offsets, 1)
     ahead, behind = b - a, a - b

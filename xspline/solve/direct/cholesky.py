@@ -53,16 +53,11 @@ class Cholesky(ABC):
 
     Attributes
     ----------
-    factor
-        L, as the class stores it.
-    scale : ndarray, [P]
-        S, the square roots of the diagonal of A.
-    pivot, weakest : float, int
-        Smallest relative pivot, and the coefficient it belongs to.
-    determined : bool
-        Whether A is positive definite beyond rounding errors.
-    logdet : float
-        log|A|; NaN where LAPACK found no factor.
+    factor : L, as the class stores it.
+    scale : [P], S, the square roots of the diagonal of A.
+    pivot, weakest : smallest relative pivot, and the coefficient it belongs to.
+    determined : whether A is positive definite beyond rounding errors.
+    logdet : log|A|; NaN where LAPACK found no factor.
     """
 
     def __init__(self, factor: Any, scale: Array, diagonal: Array, info: int) -> None:
@@ -92,7 +87,7 @@ class Cholesky(ABC):
 
 
 class BandCholesky(Cholesky):
-    """Of a contiguous band [P, u + 1], which is overwritten; with a scale S it is that of S⁻¹ A S⁻¹ already."""
+    """The factorisation of a contiguous band [P, u + 1], which it overwrites; a scale says that it is S⁻¹ A S⁻¹."""
 
     def __init__(self, band: Array, scale: Array | None = None) -> None:
         if scale is None:
@@ -103,7 +98,7 @@ class BandCholesky(Cholesky):
 
     @staticmethod
     def of_stripes(stripes: Array, rows: NDArray[np.int64], out: Array) -> BandCholesky:
-        """From the rows of a band that are not zeros, the diagonal first: [P, rows]; `out` [P, u + 1] becomes L."""
+        """Factorise the rows of a band that are not zeros, the diagonal first, [P, rows]; `out` becomes L."""
         scale = unit_scale(stripes[:, 0])
         padded = np.concatenate([scale, np.ones(out.shape[1])])
         out[:] = 0.0
@@ -171,7 +166,7 @@ class BandCholesky(Cholesky):
 
 
 class DenseCholesky(Cholesky):
-    """Of a symmetric matrix [P, P]."""
+    """The factorisation of a symmetric matrix [P, P]."""
 
     def __init__(self, matrix: Array) -> None:
         scale = unit_scale(np.diagonal(matrix))
@@ -195,8 +190,7 @@ class DenseCholesky(Cholesky):
         inverse += np.tril(inverse, -1).T
         inverse /= self.scale
         inverse /= self.scale[:, None]
-        cells = inverse.reshape(*ordering.frame.sizes, *ordering.frame.sizes)
-        return gather_entries(lambda rows, columns: cells[rows + columns], ordering.frame)[..., None]
+        return gather_entries(inverse, ordering.frame)[..., None]
 
 
 # --- one band by panels of columns
@@ -247,17 +241,13 @@ class BatchCholesky:
 
     Parameters
     ----------
-    band : ndarray, [P, u + 1, systems]
-        Overwritten.
+    band : [P, u + 1, systems], overwritten.
 
     Attributes
     ----------
-    pivot, weakest : ndarray, [systems]
-        Smallest relative pivot of each system, and the coefficient it belongs to.
-    determined : ndarray of bool, [systems]
-    logdet : ndarray, [systems]
-        log|A|.
-    nbytes : int
+    pivot, weakest : [systems], smallest relative pivot of each system, and the coefficient it belongs to.
+    determined : [systems]
+    logdet : [systems], log|A|.
     """
 
     def __init__(self, band: Array) -> None:

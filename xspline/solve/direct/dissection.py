@@ -41,16 +41,11 @@ class Extent(NamedTuple):
 
     Parameters
     ----------
-    length : int
-        Neighbours in the box.
-    before, after : int
-        How many beyond its ends it meets.
-    circle : bool
-        Whether it is a circle not yet cut.
-    everywhere : int
-        Functions of the axis that are active everywhere.
-    inside : bool
-        Whether these are in the box.
+    length : neighbours in the box.
+    before, after : how many beyond its ends it meets.
+    circle : whether it is a circle not yet cut.
+    everywhere : functions of the axis that are active everywhere.
+    inside : whether these are in the box.
     """
 
     length: int
@@ -92,7 +87,7 @@ class Cut(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of a factorisation: operations, numbers of L, fronts, and numbers that wait for their parents at most."""
+    """What a factorisation takes: operations, numbers of L, fronts, and numbers that wait for their parents at most."""
 
     operations: float
     numbers: int
@@ -215,15 +210,11 @@ class Node:
 
     Parameters
     ----------
-    first, stop : int
-    boundary : ndarray of int, [b]
-        Numbers of the coefficients around the box, ascending.
-    children : tuple of int
-        Nodes, in the order in which they are added up.
+    boundary : [b], numbers of the coefficients around the box, ascending.
+    children : nodes, in the order in which they are added up.
     runs : list of list of Run
         Where the boundary of each child is in the front.
-    entries : slice
-        Which entries of the tree the front takes.
+    entries : which entries of the tree the front takes.
     """
 
     first: int
@@ -249,22 +240,17 @@ class Tree:
 
     Parameters
     ----------
-    frame : Frame
-    leaf : int
-        Size of a box that is not cut.
+    leaf : size of a box that is not cut.
 
     Attributes
     ----------
-    order : ndarray of int, [P]
-        Flat index, in the order of the Space, of each coefficient in the order of elimination.
-    nodes : list of Node
+    order : [P], flat index, in the order of the Space, of each coefficient in the order of elimination.
     rounds : list of list of list of int
         Tasks, each of some nodes: those of one round do not depend on each other.
-    source, target, column, row : ndarray of int, [entries]
-        For each entry of the lower triangle, front by front, its flat index in the pair array, and in the columns of
-        the pivots of the front, [n, p] in Fortran order; its column and row in the order of elimination.
-    repeats : bool
-        Whether several pairs may be one entry, as around a short circle.
+    source, target, column, row : [entries], for each entry of the lower triangle, front by front, its flat index in the
+        pair array, and in the columns of the pivots of the front, [n, p] in Fortran order; its column and row in the
+        order of elimination.
+    repeats : whether several pairs may be one entry, as around a short circle.
     """
 
     def __init__(self, frame: Frame, leaf: int = LEAF) -> None:
@@ -399,7 +385,7 @@ def _pairs(frame: Frame, number: Index) -> Iterator[tuple[Index, Index, Index]]:
 
 
 def _small(index: Index) -> Index:
-    """As 32 bits, where they do."""
+    """Return an index as 32-bit integers, where these hold it."""
     return index.astype(np.int32) if index.max(initial=0) < 2**31 else index
 
 

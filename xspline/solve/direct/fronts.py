@@ -27,14 +27,12 @@ from xspline.solve.parallel import run
 
 
 class DissectionCholesky(Cholesky):
-    """Of the matrix of a pair array [K.., O..], over the frame of a tree; columns are in the order of the Space.
+    """The factorisation of the matrix of a pair array [K.., O..]; right-hand sides are in the order of the Space.
 
     Parameters
     ----------
-    pairs : ndarray, [K.., O..]
-    tree : Tree
-    threaded : bool
-        Whether subtrees are eliminated side by side.
+    pairs : [K.., O..]
+    threaded : whether subtrees are eliminated side by side.
     """
 
     def __init__(self, pairs: Array, tree: Tree, *, threaded: bool = True) -> None:

@@ -27,10 +27,7 @@ _KINDS: dict[str, Any] = {
 def pbtrf(band: Array) -> int:
     """Cholesky factorisation L of the band [P, u + 1] of a lower triangle, contiguous, in place.
 
-    Returns
-    -------
-    int
-        0, or the number, from 1, of the first pivot that is not positive.
+    It returns 0, or the number, from 1, of the first pivot that is not positive.
     """
     call = _routine(cython_lapack, "dpbtrf", "ciiaii")
     if call is None:

@@ -44,13 +44,9 @@ class Slab:
 
     Parameters
     ----------
-    number, first, stop : int
-    verdict : Verdict, optional
-        Once they have been factorised.
-    factors : Cholesky or BatchCholesky, optional
-        If there is room for them.
-    inverse : ndarray, [K.., O.., systems], optional
-        Pair form of the inverses, once asked for, if there is room for it.
+    verdict : once they have been factorised.
+    factors : if there is room for them.
+    inverse : [K.., O.., systems], pair form of the inverses, once asked for, if there is room for it.
     """
 
     number: int
@@ -77,17 +73,12 @@ class Direct(DirectSystem):
 
     Parameters
     ----------
-    gram, penalty : Gram
-        G, and Λ without batch axes.
-    frame : Frame
-    dense : bool
-        Whether to store P² numbers a system instead of a band.
-    dissection : bool
-        Whether to eliminate coefficients by nested dissection instead of in a band.
-    room : float
-        Bytes of factorisations and selected inverses that are kept; a single factorisation always is.
-    resources : Resources, optional
-        Cores on which bands are factorised side by side, and a GPU on which dense systems are factorised and kept.
+    gram, penalty : G, and Λ without batch axes.
+    dense : whether to store P² numbers a system instead of a band.
+    dissection : whether to eliminate coefficients by nested dissection instead of in a band.
+    room : bytes of factorisations and selected inverses that are kept; a single factorisation always is.
+    resources : cores on which bands are factorised side by side, and a GPU on which dense systems are factorised and
+        kept.
     """
 
     def __init__(
@@ -201,7 +192,7 @@ class Direct(DirectSystem):
         return (out if self._in_order_of_space else ordering.unflatten(out)).reshape(shape)
 
     def _of_inverses(self, answer: Callable[[Slab, Array], Array]) -> Array:
-        """What a function makes of the inverses of each slab, in pair form [K.., O.., systems], for the batch."""
+        """Apply a function to the inverses of each slab, [K.., O.., systems]; return the results by batch member."""
         first = self.slabs[0]
         nbytes = 8 * self.ordering.size * math.prod(self.frame.offsets) * (first.stop - first.first)
         count = self._room_for(nbytes, self._factor_bytes * self._factors_kept)
@@ -228,7 +219,7 @@ class Direct(DirectSystem):
     # --- factorisations
 
     def _each(self, slabs: Sequence[Slab], use: Callable[[Slab, Factors], R]) -> list[R]:
-        """What a function makes of the factorisation of each of some slabs, a few at the same time.
+        """Apply a function to the factorisation of each of some slabs, a few at the same time, and return its results.
 
         The next factorisation takes the place of one that is not kept.
         """
@@ -264,22 +255,25 @@ class Direct(DirectSystem):
         elif self.tree is not None:
             factors = DissectionCholesky(pairs[..., 0], self.tree, threaded=self._threaded)
         elif self.dense:
-            # On the GPU where that finds it determined; else LAPACK gives the verdict, and names a coefficient.
-            dense: Cholesky | None = (
-                None if self.gpu is None else DeviceCholesky(pairs[..., 0], self.frame, self.gpu)
-            )
-            if dense is None or not dense.determined:
-                del dense  # a matrix on the GPU
-                axes, size = tuple(range(len(self.frame.sizes))), self.ordering.size
-                whole = Factor(axes, tuple((0, k) for k in self.frame.sizes), pairs[..., 0], 0)
-                dense = DenseCholesky(whole.to_dense(self.frame).reshape(size, size))
-            factors = dense
+            factors = self._dense_factors(pairs[..., 0])
         else:
             out = np.empty((self.ordering.size, self.ordering.bandwidth + 1)) if place is None else place
             factors = BandCholesky.of_stripes(stripes(pairs, self.ordering)[..., 0], self.ordering.rows, out)
         numbers = (factors.pivot, factors.weakest, factors.determined, factors.logdet)
         slab.verdict = Verdict(*map(np.atleast_1d, numbers))
         return factors
+
+    def _dense_factors(self, pairs: Array) -> Cholesky:
+        """On the GPU where that finds it determined; else LAPACK gives the verdict, and names a coefficient."""
+        axes = tuple(range(len(self.frame.sizes)))
+        whole = Factor(axes, tuple((0, k) for k in self.frame.sizes), pairs, 0)
+        matrix = whole.to_dense(self.frame).reshape(self.ordering.size, -1)
+        if self.gpu is not None:
+            factors = DeviceCholesky(matrix, self.gpu)
+            if factors.determined:
+                return factors
+            del factors  # a matrix on the GPU
+        return DenseCholesky(matrix)
 
     def _gram_of(self, slab: Slab) -> Factor:
         """G of a slab, multiplied out: pairs [K.., O.., systems]."""
@@ -292,7 +286,7 @@ class Direct(DirectSystem):
 
     @property
     def _factors_kept(self) -> int:
-        """Of how many slabs; for small systems refactorising costs no more than rereading."""
+        """The number of slabs whose factors are kept; refactorising small systems costs no more than rereading them."""
         return 0 if self.batched and len(self.slabs) > 1 else self._room_for(self._factor_bytes)
 
     def _room_for(self, nbytes: int, taken: int = 0) -> int:

@@ -23,9 +23,8 @@ from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
 
-WEAKEST = np.log(
-    1e-10
-)  # the lower bound from the start: there the penalty is that share of the diagonal of G
+# The lower bound from the start: there the penalty is that share of the diagonal of G.
+WEAKEST = np.log(1e-10)
 STIFFEST_EVENTS = 1e3  # the upper bound of terms of events alone is that much lower
 STIFFEST = 1e4  # at the upper bound the roughest function that a penalty lets through is shrunk by this
 BEYOND = 5.0  # a score exists so far, in the logarithm of a term's strength, above its upper bound
@@ -36,12 +35,10 @@ class Bounds(NamedTuple):
 
     Parameters
     ----------
-    start, lower, upper : ndarray, [J]
-    even : ndarray, [T]
-        There each term weighs as much as the data.
-    most : ndarray, [T]
-        Beyond these there is no score: products of ρ within their bounds would take a term to where its rounding errors
-        reach the constant.
+    start, lower, upper : [J]
+    even : [T], there each term weighs as much as the data.
+    most : [T], beyond these there is no score: products of ρ within their bounds would take a term to where its
+        rounding errors reach the constant.
     """
 
     start: Array
@@ -56,22 +53,15 @@ class Family(ABC):
 
     Parameters
     ----------
-    space : Space
-    names : tuple of str
-        Coordinates that are smoothed.
+    names : coordinates that are smoothed.
 
     Attributes
     ----------
-    parameters : tuple of str
-        The names of exp(ρ).
-    design : ndarray, [T, J]
-        D.
-    alphas : tuple of tuple of int
-        Each term has the order of its derivative along each smoothed coordinate.
-    null : int
-        M, the dimension of the null space of Λ.
-    log_null : float
-        log|NᵀN| of functions N, [P, M], that span it and are orthonormal over the domain.
+    parameters : the names of exp(ρ).
+    design : [T, J], D.
+    alphas : each term has the order of its derivative along each smoothed coordinate.
+    null : M, the dimension of the null space of Λ.
+    log_null : log|NᵀN| of functions N, [P, M], that span it and are orthonormal over the domain.
     """
 
     parameters: tuple[str, ...]
@@ -106,10 +96,8 @@ class Family(ABC):
 
         Parameters
         ----------
-        typical : float
-            The sum of the diagonal of G.
-        weight : float
-            Σw.
+        typical : the sum of the diagonal of G.
+        weight : Σw.
         """
 
     @abstractmethod

@@ -35,8 +35,6 @@ from xspline.spaces import Arrow, Features, Frame, Global, Space
 from xspline.sums import Factor, Gram, digest_key
 from xspline.sums.integrals import roughness, with_events
 
-SLAB = 2**23  # numbers that one array of draws has at most: 64 MiB
-
 
 @dataclass(frozen=True, eq=False)
 class AxisSpectrum:
@@ -44,18 +42,13 @@ class AxisSpectrum:
 
     Parameters
     ----------
-    vectors : ndarray, [K, K]
-        T.
-    values : ndarray, [K]
-        r, ascending. It is exactly 0 where a function has no roughness, and everywhere on an axis that is not smoothed.
-    smooth : ndarray, [K, m]
-        N, the functions without roughness, with NᵀMN = I; there are none on an axis that is not smoothed.
-    projection : ndarray, [m, K]
-        NᵀM.
-    log_mass, log_null : float
-        log|M|, and log|NᵀN| of all functions without roughness.
-    free : int
-        How many functions of season and trend there are in a union with a B-spline. They come first.
+    vectors : [K, K], T.
+    values : [K], r, ascending. It is exactly 0 where a function has no roughness, and everywhere on an axis that is not
+        smoothed.
+    smooth : [K, m], N, the functions without roughness, with NᵀMN = I; there are none on an axis that is not smoothed.
+    projection : [m, K], NᵀM.
+    log_mass, log_null : log|M|, and log|NᵀN| of all functions without roughness.
+    free : how many functions of season and trend there are in a union with a B-spline. They come first.
     """
 
     vectors: Array
@@ -88,18 +81,12 @@ class Spectrum:
 
     Parameters
     ----------
-    axes : dict of int to AxisSpectrum
-        The spectrum of each smoothed axis, which has one S_j.
-    values : ndarray, [J, R]
-        r_j(k_j) for all products of functions of the smoothed axes for which not all of them are 0.
-    copies : int
-        How often each of them occurs, which is the size of the axes that are not smoothed.
-    constant : float
-        log|Λ|₊ − Σ log d.
-    null : int
-        M, the dimension of the null space of Λ.
-    log_null : float
-        log|NᵀN|.
+    axes : the spectrum of each smoothed axis, which has one S_j.
+    values : [J, R], r_j(k_j) for all products of functions of the smoothed axes for which not all of them are 0.
+    copies : how often each of them occurs, which is the size of the axes that are not smoothed.
+    constant : log|Λ|₊ − Σ log d.
+    null : M, the dimension of the null space of Λ.
+    log_null : log|NᵀN|.
     """
 
     axes: dict[int, AxisSpectrum]
@@ -231,18 +218,11 @@ class Factorised:
 
     Parameters
     ----------
-    factorisation : Factorisation
-    penalty : Gram
-        Its terms are λ_tS_t.
-    frame : Frame
-    wiggly : callable
-        A function of v, [K.., rest..], and the number of a term that returns the part of v which the term sees.
-    resources : Resources
-    exact : int, optional
-        P² times the number of systems up to which `hessian_traces` are exact, which takes P solves a system; that of
-        REML if it is not given.
-    steering : bool
-        Whether only the length of a search depends on `hessian_traces`: then large problems take fewer draws.
+    penalty : its terms are λ_tS_t.
+    wiggly : a function of v, [K.., rest..], and the number of a term that returns the part of v which the term sees.
+    exact : P² times the number of systems up to which `hessian_traces` are exact, which takes P solves a system; that
+        of REML if it is not given.
+    steering : whether only the length of a search depends on `hessian_traces`: then large problems take fewer draws.
     """
 
     def __init__(
@@ -303,7 +283,7 @@ class Factorised:
         size = self.size
         systems = math.prod(batch)
         count = size if self.exact else max(2, self.resources.costs.draws(size, self.steering) // systems)
-        step = max(1, SLAB // (size * systems * len(self.terms)))
+        step = max(1, 2**23 // (size * systems * len(self.terms)))  # 64 MiB an array of draws at most
         rng = np.random.default_rng(0)
         for start in range(0, count, step):
             m = min(step, count - start)
@@ -337,10 +317,7 @@ class OfFactors(NamedTuple):
 
     Parameters
     ----------
-    system : Factorised
-        A = Λ + δ e_k e_kᵀ.
-    copies : int
-    constant : float
+    system : a = Λ + δ e_k e_kᵀ.
     """
 
     system: Factorised
@@ -373,12 +350,9 @@ class Pin(NamedTuple):
 
     Parameters
     ----------
-    place : tuple of int
-        k.
-    factors : tuple of Factor
-        The entry as a product over the axes.
-    log_squares : float
-        log |e|² / e_k² of the constant e.
+    place : k.
+    factors : the entry as a product over the axes.
+    log_squares : log |e|² / e_k² of the constant e.
     """
 
     place: tuple[int, ...]
@@ -407,18 +381,12 @@ def pinned(
 
     Parameters
     ----------
-    space : Space
-    own : Space
-        The space of the smoothed coordinates alone. Along the others all terms have mass matrices.
-    penalty : Penalty
-    wiggly : callable
-        See `Factorised`.
-    resources : Resources
+    own : the space of the smoothed coordinates alone. Along the others all terms have mass matrices.
+    wiggly : see `Factorised`.
 
     Raises
     ------
-    SingularSystemError
-        The strengths are too far apart for float64.
+    SingularSystemError : the strengths are too far apart for float64.
     """
     matrix = penalty.gram(own)
     frame = own.frame

@@ -48,17 +48,11 @@ class SpaceTimes(Family):
 
     Parameters
     ----------
-    space : Space
-    names : sequence of str
-        All coordinates of the space.
-    along : str
-        The coordinate that is time.
-    orders : sequence of int
-        The orders of derivatives in space, of which the first is 1.
-    order : int
-        The order of derivatives in time.
-    gram : Gram
-        G, which has a factor of its own along time.
+    names : all coordinates of the space.
+    along : the coordinate that is time.
+    orders : the orders of derivatives in space, of which the first is 1.
+    order : the order of derivatives in time.
+    gram : G, which has a factor of its own along time.
     """
 
     def __init__(
@@ -157,8 +151,7 @@ def by_modes(family: SpaceTimes, rho: Array, resources: Resources) -> OfFactors:
 
     Raises
     ------
-    SingularSystemError
-        The strengths are too far apart for float64.
+    SingularSystemError : the strengths are too far apart for float64.
     """
     space = family.space
     frame = family.space.frame
@@ -185,19 +178,13 @@ class _PinnedModes(Separable):
 
     Parameters
     ----------
-    split : Split
-        The split of that entry, 1, and the penalty.
-    frame : Frame
-    null : int
-        How many modes get the entry: those with the least roughness.
-    place : tuple of int
-        The coefficient in space that the entry belongs to.
-    resources : Resources
+    split : the split of that entry, 1, and the penalty.
+    null : how many modes get the entry: those with the least roughness.
+    place : the coefficient in space that the entry belongs to.
 
     Attributes
     ----------
-    pin : float
-        The entry as it is added.
+    pin : the entry as it is added.
     """
 
     def __init__(
@@ -231,8 +218,7 @@ def space_times(gram: Gram, space: Space, names: Sequence[str], requested: Space
 
     Raises
     ------
-    ValueError
-        It is not told which coordinate is time, or that has no factor of its own in G; a coordinate without a
+    ValueError : it is not told which coordinate is time, or that has no factor of its own in G; a coordinate without a
         B-spline; degrees too low for the orders in space, or straight lines without a cost there; season and trend that
         the observed times do not determine.
     """
@@ -267,15 +253,10 @@ def space_times(gram: Gram, space: Space, names: Sequence[str], requested: Space
     return family
 
 
-def times_of(space: Space) -> tuple[str, ...]:
-    """Return the coordinates that may be time: those with events, else those whose labels say so."""
-    axes = {name: space.axis(name) for name in space.names}
-    return with_events(space) or tuple(n for n, axis in axes.items() if "time" in (axis.role, axis.kind))
-
-
 def _time(space: Space) -> str:
-    """Return the only coordinate that may be time."""
-    told = times_of(space)
+    """Return the only coordinate that may be time: that with events, else that whose labels say so."""
+    axes = {name: space.axis(name) for name in space.names}
+    told = with_events(space) or tuple(n for n, axis in axes.items() if "time" in (axis.role, axis.kind))
     if len(told) != 1:
         which = f"{', '.join(told)} may be" if told else "none is known to be"
         raise ValueError(

@@ -155,8 +155,7 @@ def smoothed(space: Space, method: str) -> tuple[str, ...]:
 
     Raises
     ------
-    ValueError
-        The method is unknown, there is no B-spline, or one has degree 0.
+    ValueError : the method is unknown, there is no B-spline, or one has degree 0.
     """
     if method not in AUTOMATIC:
         raise ValueError(

@@ -16,48 +16,17 @@ loop = compiled(fastmath=OPTIONS["fastmath"] | {"reassoc"})
 
 @loop
 def product(pairs: Floats, places: Integers, near: int, everywhere: int, x: Floats, out: Floats) -> None:
-    """out += G x for vectors [R, T] over places and times, time innermost.
+    """out += G x for m vectors over places and times, all entries of the same numbers side by side.
 
     Parameters
     ----------
-    pairs : ndarray, [R, S, O, T]
-        Pairs of places by their first member and offset, and of times by their offset and first member.
-    places : ndarray, [R, S, Q, 2]
-        Row and column of the Q entries that have these numbers; −1 where there are fewer.
-    near : int
-        Offsets in time between B-splines; the others belong to the functions that are active everywhere.
-    everywhere : int
-        How many these are.
-    x, out : ndarray, [R, T]
+    pairs : [R, S, O, T], pairs of places by their first member and offset, and of times by their offset and first
+        member.
+    places : [R, S, Q, 2], row and column of the Q entries that have these numbers; −1 where there are fewer.
+    near : offsets in time between B-splines; the others belong to the functions that are active everywhere.
+    everywhere : how many these are.
+    x, out : [R, T, m]
     """
-    size = x.shape[1]
-    for r in range(places.shape[0]):
-        for s in range(places.shape[1]):
-            for q in range(places.shape[2]):
-                row, column = places[r, s, q, 0], places[r, s, q, 1]
-                if row < 0:
-                    continue
-                y, v, g = out[row], x[column], pairs[r, s, 0]
-                for t in range(size):
-                    y[t] += g[t] * v[t]
-                for o in range(1, near):
-                    g = pairs[r, s, o]
-                    for t in range(everywhere, size - o):
-                        y[t] += g[t] * v[t + o]
-                    for t in range(everywhere, size - o):
-                        y[t + o] += g[t] * v[t]
-                for j in range(everywhere):
-                    g, total, factor = pairs[r, s, near + j], 0.0, v[j]
-                    for t in range(j + 1, size):
-                        total += g[t] * v[t]
-                    for t in range(j + 1, size):
-                        y[t] += g[t] * factor
-                    y[j] += total
-
-
-@loop
-def products(pairs: Floats, places: Integers, near: int, everywhere: int, x: Floats, out: Floats) -> None:
-    """The same of m vectors [R, T, m], with all entries of the same numbers side by side; of one it takes longer."""
     size, m = x.shape[1], x.shape[2]
     v = np.empty((size, places.shape[2] * m))
     y = np.empty(v.shape)

@@ -28,8 +28,6 @@ from xspline.spaces import Frame
 from xspline.sums import Gram
 from xspline.sums.factor import Place, matrix_entries
 
-ROUGHLY = 1e-2  # relative residual of what probes of the two systems differ by, which is little
-
 _products: WeakKeyDictionary[Gram, Products] = WeakKeyDictionary()
 
 
@@ -38,11 +36,8 @@ class Products:
 
     Parameters
     ----------
-    gram : Gram
-        Without batch axes.
-    frame : Frame
-    axis : int
-        That of time: not periodic.
+    gram : without batch axes.
+    axis : that of time: not periodic.
     """
 
     def __init__(self, gram: Gram, frame: Frame, axis: int) -> None:
@@ -63,12 +58,11 @@ class Products:
 
     def __call__(self, rows: Array) -> Array:
         """G x of rows x [m, K..]."""
-        from xspline.solve.kronecker.compiled import product, products  # imports numba
+        from xspline.solve.kronecker.compiled import product  # imports numba
 
         x = np.ascontiguousarray(rows.transpose(*(j + 1 for j in self.order), 0)).reshape(*self.shape, -1)
         out = np.zeros(x.shape)
-        own, loop = ((x[..., 0], out[..., 0]), product) if len(rows) == 1 else ((x, out), products)
-        loop(self.pairs, self.places, self.near, self.everywhere, *own)
+        product(self.pairs, self.places, self.near, self.everywhere, x, out)
         return out.reshape(*self.sizes, -1).transpose(-1, *np.argsort(self.order))
 
 
@@ -93,15 +87,10 @@ class NearlySeparable(IterativeSystem):
 
     Parameters
     ----------
-    gram, near_gram, penalty : Gram
-        G, E and Λ, without batch axes.
-    frame : Frame
-    near : Separable
-        M, which knows its inverse.
-    axis : int
-        That of time.
-    most : int
-        Iterations.
+    gram, near_gram, penalty : G, E and Λ, without batch axes.
+    near : M, which knows its inverse.
+    axis : that of time.
+    most : iterations.
     """
 
     near: Separable
@@ -175,7 +164,8 @@ class NearlySeparable(IterativeSystem):
         rows = np.moveaxis(a, -1, 0)
         w = self._near_matvec(rows)
         rest = np.moveaxis(w - self._matvec(rows), 0, -1)
-        return a, np.moveaxis(w, 0, -1), a + self.solve(rest, ROUGHLY)
+        # What probes of the two systems differ by is little: a relative residual of 1 % will do.
+        return a, np.moveaxis(w, 0, -1), a + self.solve(rest, 1e-2)
 
     def edf_samples(self) -> Sequence[Array]:
         """Return the degrees of freedom of M less bᵀΛa − aᵀΛa, [probes]."""

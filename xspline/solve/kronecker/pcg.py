@@ -50,10 +50,8 @@ class KroneckerSum:
 
     Parameters
     ----------
-    matrices : tuple of tuples of ndarray, [K, K] or [K]
-        The different matrices of each axis; one dimension is a diagonal.
-    terms : tuple of (float, tuple of int)
-        c_t and which matrix of each axis.
+    matrices : [K, K] or [K], the different matrices of each axis; one dimension is a diagonal.
+    terms : c_t and which matrix of each axis.
     """
 
     matrices: tuple[tuple[Array, ...], ...]
@@ -61,7 +59,7 @@ class KroneckerSum:
 
     @staticmethod
     def of(terms: Iterable[Sequence[Factor]], frame: Frame) -> KroneckerSum:
-        """From terms of single-axis factors without batch axes, matrices that are multiples of each other as one."""
+        """Take terms of single-axis factors without batch axes; matrices that are multiples of others become one."""
         matrices: list[list[Array]] = [[] for _ in frame.sizes]
         out = []
         for term in terms:
@@ -95,7 +93,7 @@ class KroneckerSum:
 
     @cached_property
     def roots(self) -> tuple[tuple[Array, ...], ...]:
-        """Of each matrix F, which is positive semidefinite, W with W Wᵀ = F: [K, K]."""
+        """A root W with W Wᵀ = F of each matrix F, which is positive semidefinite: [K, K]."""
         return tuple(tuple(map(_root, own)) for own in self.matrices)
 
     def perturbations(self, count: int, rng: np.random.Generator) -> Array:
@@ -166,18 +164,13 @@ class FastDiagonal(PerturbedSystem):
 
     Parameters
     ----------
-    product : Product
-        G, of single-axis factors.
-    penalty : Gram
-        Λ, terms of single-axis factors without batch axes; at least one.
-    frame : Frame
-    most : int
-        Iterations.
+    product : G, of single-axis factors.
+    penalty : Λ, terms of single-axis factors without batch axes; at least one.
+    most : iterations.
 
     Raises
     ------
-    ConvergenceError
-        A function of an axis has neither observations nor roughness.
+    ConvergenceError : a function of an axis has neither observations nor roughness.
     """
 
     mixes_systems = True
@@ -276,8 +269,7 @@ class FastDiagonal(PerturbedSystem):
 
         Raises
         ------
-        ConvergenceError
-            There are several.
+        ConvergenceError : there are several.
         """
         if len(self._solved_probes) != 1:
             raise ConvergenceError("probes of several systems " + NEEDS_DIRECT)

@@ -22,10 +22,8 @@ Term: TypeAlias = tuple[Factor, ...]
 # product stands for G. Measured: 0.93 and more where a tenth is missing in blocks; 0.13 of moorings that were set up
 # one after the other, for which iterations do not converge.
 NEARLY = 0.8
-VERY_NEARLY = (
-    0.95  # the same where single values are missing, not months: iterations take some 10 steps, not 100
-)
-MULTIPLIED_OUT = 2**30  # bytes of a G of one factor up to which such a product is looked for
+# The same where single values are missing, not months: iterations take some 10 steps, not 100.
+VERY_NEARLY = 0.95
 LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies rounding errors by the reciprocal
 
 
@@ -35,10 +33,8 @@ class Product:
 
     Parameters
     ----------
-    factors : tuple of Factor
-        Over the coefficient axes, all coefficients of them, no batch axes.
-    multiplicity : ndarray, [b..]
-        v.
+    factors : over the coefficient axes, all coefficients of them, no batch axes.
+    multiplicity : [b..], v.
     """
 
     factors: tuple[Factor, ...]
@@ -79,7 +75,7 @@ def _independent(gram: Gram, frame: Frame, axis: int) -> tuple[Product | None, f
     axes = range(len(frame.sizes))
     # A plan has NaN for the numbers of factors that labels do not determine.
     unknown = any(np.isnan(f.pairs[(0,) * f.pairs.ndim]) for term in gram.terms for f in term if f.axes)
-    large = 8 * math.prod((*frame.sizes, *frame.offsets)) > MULTIPLIED_OUT
+    large = math.prod((*frame.sizes, *frame.offsets)) > 2**27  # 1 GiB of a G of one factor
     if gram.batch_ndim or unknown or large or not all(e.any() for e in frame.constant):
         return None, 0.0
     pairs = gram.one_factor(frame).pairs.reshape(*frame.sizes, *frame.offsets)
@@ -127,18 +123,12 @@ class Split:
 
     Parameters
     ----------
-    axes : tuple of int
-        The main axes, of F and S.
-    factors : tuple of Factor
-        Those of F.
-    penalty : Gram
-        S over the main axes alone, numbered from 0; no terms without a penalty.
-    others : tuple of AxisGroup
-        F_j and M_j.
-    multiplicity : ndarray, [b..]
-        v.
-    beside : Gram
-        S', of terms that carry the factor of G along the first of the others; no terms where there are none.
+    axes : the main axes, of F and S.
+    factors : those of F.
+    penalty : S over the main axes alone, numbered from 0; no terms without a penalty.
+    others : F_j and M_j.
+    multiplicity : [b..], v.
+    beside : S', of terms that carry the factor of G along the first of the others; no terms where there are none.
     """
 
     axes: tuple[int, ...]
@@ -164,7 +154,7 @@ def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
     others = [group for group in groups if _agree(terms, group, frame)]
     if len(others) == len(groups):
         main = max(others, key=lambda group: (len(group.axes) > 1, sum(f.nbytes for f in group.factors)))
-        others = [group for group in others if group is not main and len(main.axes) > 1]
+        others = [group for group in others if group is not main]
     apart = {axis for group in others for axis in group.axes}
     reduced = [
         _scaled(
@@ -191,20 +181,20 @@ def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
     return Split(axes, factors, main_terms, tuple(others), product.multiplicity, beside_terms)
 
 
-def nearly_product(gram: Gram, frame: Frame, axis: int, least: float = NEARLY) -> Product | None:
-    """The product that G nearly is, with a factor along an axis; None where it is one, or far from one."""
-    own = product_of(gram, frame)
-    return None if own is not None and len(own.factors) > 1 else expected(gram, frame, axis, least)
-
-
 def nearly_split(
     gram: Gram, penalty: Gram, frame: Frame, least: float = NEARLY
 ) -> tuple[Product, Split, int] | None:
-    """The product that G nearly is, its split and the axis, where Λ falls into modes of season, trend and events."""
+    """The product that G nearly is, its split and the axis, where Λ falls into modes of season, trend and events.
+
+    None where G is a product, or far from one.
+    """
+    own = product_of(gram, frame)
+    if len(frame.sizes) < 2 or not penalty.terms or (own is not None and len(own.factors) > 1):
+        return None
     for axis, (size, offsets, m) in enumerate(zip(frame.sizes, frame.offsets, frame.everywhere, strict=True)):
         union = m or (offsets == size and not frame.periodic[axis])
-        if union and len(frame.sizes) > 1 and penalty.terms:
-            product = nearly_product(gram, frame, axis, least)
+        if union:
+            product = expected(gram, frame, axis, least)
             parts = None if product is None else split(product, penalty, frame)
             if product is not None and parts is not None and parts.beside.terms:
                 return product, parts, axis

@@ -25,11 +25,8 @@ def data_root(matvec: LinearMap, diagonal: Array, space: Space) -> LinearMap:
 
     Parameters
     ----------
-    matvec : callable
-        Products with G.
-    diagonal : ndarray, [K..]
-        That of G.
-    space : Space
+    matvec : products with G.
+    diagonal : [K..], that of G.
     """
     scale = np.sqrt(diagonal)
     inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)

@@ -36,20 +36,14 @@ class Separable(DirectSystem):
 
     Parameters
     ----------
-    split : Split
-        Of G and Λ.
-    frame : Frame
-    room : float
-        Bytes of factorisations and selected inverses that are kept.
-    resources : Resources, optional
-        Cores on which bands are factorised side by side.
+    split : of G and Λ.
+    room : bytes of factorisations and selected inverses that are kept.
+    resources : cores on which bands are factorised side by side.
 
     Attributes
     ----------
-    systems : Direct
-        v γ_k F + S or γ_k (v F + S') + r_k S, [b.., M]; one F, [1.., 1], without a penalty.
-    divisors : ndarray, [b.., M]
-        What their inverses have to be divided by: v γ_k without a penalty, else 1.
+    systems : v γ_k F + S or γ_k (v F + S') + r_k S, [b.., M]; one F, [1.., 1], without a penalty.
+    divisors : [b.., M], what their inverses have to be divided by: v γ_k without a penalty, else 1.
     """
 
     def __init__(

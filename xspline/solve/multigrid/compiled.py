@@ -221,59 +221,18 @@ def inverses(
 
 
 @loop
-def four_products(
-    r0: Singles, r1: Singles, r2: Singles, r3: Singles, x: Singles
-) -> tuple[np.float32, np.float32, np.float32, np.float32]:
-    """Products of four rows with x."""
-    t0, t1, t2, t3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-    for j in range(r0.size):
-        t0 += r0[j] * x[j]
-        t1 += r1[j] * x[j]
-        t2 += r2[j] * x[j]
-        t3 += r3[j] * x[j]
-    return t0, t1, t2, t3
-
-
-@loop
-def add_four(
-    r0: Singles, r1: Singles, r2: Singles, r3: Singles, t0: float, t1: float, t2: float, t3: float, y: Singles
-) -> None:
-    """y += the sum of four rows times four numbers."""
-    for j in range(r0.size):
-        y[j] += t0 * r0[j] + t1 * r1[j] + t2 * r2[j] + t3 * r3[j]
-
-
-@loop
 def root_product(w: Singles, x: Singles, y: Singles) -> None:
-    """y = Wᵀ W x, w the rows of a lower triangle W: each is read once, four at a time."""
-    n = x.size
+    """y = Wᵀ W x, w the rows of a lower triangle W, each of which is read twice in a row."""
     y[:] = 0.0
-    place, i = 0, 0
-    while i < n:
-        if i + 4 <= n:
-            p1, p2, p3 = place + i + 1, place + 2 * i + 3, place + 3 * i + 6
-            r0, r1, r2, r3 = w[place : place + i], w[p1 : p1 + i], w[p2 : p2 + i], w[p3 : p3 + i]
-            t0, t1, t2, t3 = four_products(r0, r1, r2, r3, x)
-            q1, q2, q3 = p1 + i, p2 + i, p3 + i
-            t0 += w[place + i] * x[i]
-            t1 += w[q1] * x[i] + w[q1 + 1] * x[i + 1]
-            t2 += w[q2] * x[i] + w[q2 + 1] * x[i + 1] + w[q2 + 2] * x[i + 2]
-            t3 += w[q3] * x[i] + w[q3 + 1] * x[i + 1] + w[q3 + 2] * x[i + 2] + w[q3 + 3] * x[i + 3]
-            add_four(r0, r1, r2, r3, t0, t1, t2, t3, y)
-            y[i] = t0 * w[place + i] + t1 * w[q1] + t2 * w[q2] + t3 * w[q3]
-            y[i + 1] = t1 * w[q1 + 1] + t2 * w[q2 + 1] + t3 * w[q3 + 1]
-            y[i + 2] = t2 * w[q2 + 2] + t3 * w[q3 + 2]
-            y[i + 3] = t3 * w[q3 + 3]
-            place += 4 * i + 10
-            i += 4
-        else:
-            t = np.float32(0)
-            for j in range(i + 1):
-                t += w[place + j] * x[j]
-            for j in range(i + 1):
-                y[j] += t * w[place + j]
-            place += i + 1
-            i += 1
+    place = 0
+    for i in range(x.size):
+        row = w[place : place + i + 1]
+        t = np.float32(0)
+        for j in range(row.size):
+            t += row[j] * x[j]
+        for j in range(row.size):
+            y[j] += t * row[j]
+        place += row.size
 
 
 @loop

@@ -23,9 +23,7 @@ class Operator:
 
     Parameters
     ----------
-    pairs : ndarray, [K.., O..]
-        Over four axes.
-    axes : sequence of AxisLevel
+    pairs : [K.., O..], over four axes.
     """
 
     def __init__(self, pairs: Array, axes: Sequence[AxisLevel]) -> None:

@@ -40,9 +40,7 @@ class Schwarz:
 
     Parameters
     ----------
-    pairs : ndarray, [K.., O..]
-        Over four axes, contiguous, with a positive diagonal.
-    axes : sequence of AxisLevel
+    pairs : [K.., O..], over four axes, contiguous, with a positive diagonal.
     """
 
     def __init__(self, pairs: Array, axes: Sequence[AxisLevel]) -> None:

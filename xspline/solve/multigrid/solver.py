@@ -43,21 +43,15 @@ class Iterative(PerturbedSystem):
 
     Parameters
     ----------
-    gram, penalty : Gram
-        G, and Λ without batch axes.
-    space : Space
-        At most four coordinates.
-    tolerance : float
-        ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
-    coarsest : int
-        Coefficients that are solved for directly.
-    most : int
-        Iterations.
+    gram, penalty : G, and Λ without batch axes.
+    space : at most four coordinates.
+    tolerance : ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
+    coarsest : coefficients that are solved for directly.
+    most : iterations.
 
     Raises
     ------
-    ValueError
-        More than four coordinates.
+    ValueError : more than four coordinates.
     """
 
     at_once = 8
@@ -164,8 +158,7 @@ class Iterative(PerturbedSystem):
 
         Raises
         ------
-        ConvergenceError
-            There are several systems, or it is not determined.
+        ConvergenceError : there are several systems, or it is not determined.
         """
         first = self._probes[0]
         if len(self._probes) != 1 or first is None:
@@ -175,7 +168,7 @@ class Iterative(PerturbedSystem):
 
     @cached_property
     def _probes(self) -> list[tuple[Array, Array] | None]:
-        """Of each system scaled probes S z and the solutions A⁻¹ S⁻¹ z, S the inverse roots of the diagonal, [K.., m].
+        """Scaled probes S z of each system and the solutions A⁻¹ S⁻¹ z, S the inverse roots of the diagonal: [K.., m].
 
         Then xᵀ B (S z) estimates tr(A⁻¹ B) as well as zᵀ A⁻¹ B z does, with less scatter where A has steep contrasts.
         """

@@ -43,11 +43,8 @@ class AxisLevel:
 
     Parameters
     ----------
-    size, offsets : int
-        K and O.
-    periodic : bool
-    knots : ndarray or None
-        Full knot vector of a local spline; None: an axis that is not coarsened.
+    size, offsets : K and O.
+    knots : full knot vector of a local spline; None: an axis that is not coarsened.
     """
 
     size: int
@@ -203,18 +200,13 @@ def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> t
     return replace(sums, window=window, gram=Gram(terms, sums.gram.batch_ndim), moment=moment), smaller
 
 
-def projected(
-    factor: Factor, projections: Mapping[int, sparse.csr_array], offsets: Mapping[int, int] | None = None
-) -> Factor:
-    """A factor of Pᵀ G P from one of G, over all coefficients; projections of pairs by axis, in the order to take.
-
-    With the coarse numbers of offsets by axis, where they differ.
-    """
+def projected(factor: Factor, projections: Mapping[int, sparse.csr_array]) -> Factor:
+    """A factor of Pᵀ G P from one of G, over all coefficients; projections of pairs by axis, in the order to take."""
     pairs, count = factor.pairs, len(factor.axes)
     for axis, matrix in projections.items():
         if axis in factor.axes:
             position = factor.axes.index(axis)
-            pairs = sparse_along(matrix, pairs, position, count + position, (offsets or {}).get(axis, 0))
+            pairs = sparse_along(matrix, pairs, position, count + position)
     return Factor(factor.axes, tuple((0, k) for k in pairs.shape[:count]), pairs, factor.key)
 
 
@@ -224,9 +216,7 @@ class FourAxes:
 
     Parameters
     ----------
-    order : tuple of int
-        For each of the four the axis of the Space; −1 where it is filled up.
-    axes : tuple of AxisLevel
+    order : for each of the four the axis of the Space; −1 where it is filled up.
     """
 
     order: tuple[int, ...]
@@ -238,8 +228,7 @@ class FourAxes:
 
         Raises
         ------
-        ValueError
-            It has more.
+        ValueError : it has more.
         """
         axes = [AxisLevel.of(f) for f in space.features]
         if len(axes) > MAX_AXES:

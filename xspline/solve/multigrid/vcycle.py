@@ -42,14 +42,10 @@ class AxisTransfer(NamedTuple):
 
     Parameters
     ----------
-    axis : int
-        Which of the four.
-    offsets : int
-        Those of the coarse one.
-    prolong : csr_array, [K, K_c]
-        P.
-    project : csr_array, [K_c O_c, K O]
-        M ↦ Pᵀ M P on pairs.
+    axis : which of the four.
+    offsets : those of the coarse one.
+    prolong : [K, K_c], P.
+    project : [K_c O_c, K O], M ↦ Pᵀ M P on pairs.
     """
 
     axis: int
@@ -69,10 +65,8 @@ class Level:
 
     Parameters
     ----------
-    pairs : array, [K.., O..]
-        Over four axes, contiguous.
-    axes, coarse : sequence of AxisLevel
-        The axes of this level and of the next.
+    pairs : [K.., O..], over four axes, contiguous.
+    axes, coarse : the axes of this level and of the next.
     """
 
     def __init__(self, pairs: Array, axes: Sequence[AxisLevel], coarse: Sequence[AxisLevel]) -> None:
@@ -152,13 +146,9 @@ class Multigrid:
 
     Parameters
     ----------
-    pairs : array, [K.., O..]
-        Of A, over four axes, contiguous, with a positive diagonal.
-    axes : sequence of AxisLevel
-    terms : sequence of sequences of ndarray [K, O]
-        Terms of the penalty, products over the axes; empty where they are not known.
-    coarsest : int
-        Coefficients that are solved for directly.
+    pairs : [K.., O..], of A, over four axes, contiguous, with a positive diagonal.
+    terms : [K, O], terms of the penalty, products over the axes; empty where they are not known.
+    coarsest : coefficients that are solved for directly.
     """
 
     def __init__(

@@ -256,10 +256,8 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
 
     Parameters
     ----------
-    value : None, number, str or Penalty
-        A number is a ridge, 0 no penalty. None is "reml" where `space` has B-splines, all of degree 1 or more, else no
-        penalty. A penalty may leave its strengths to a criterion, see `criterion_of`.
-    space : Space
+    value : None, number, str or Penalty; a number is a ridge, 0 no penalty. None is "reml" where `space` has B-splines,
+        all of degree 1 or more, else no penalty. A penalty may leave its strengths to a criterion, see `criterion_of`.
 
     Raises
     ------
@@ -346,7 +344,7 @@ def checked_strength(value: Any, what: str) -> float:
 
 
 def spline_degrees(space: Space) -> dict[str, int]:
-    """Of each coordinate that has B-splines, their lowest degree."""
+    """Return the lowest degree of the B-splines of each coordinate that has any."""
     degrees = {}
     for name in space.names:
         basis = space.basis(name)

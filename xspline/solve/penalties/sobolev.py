@@ -170,7 +170,7 @@ Penalty.kinds["sobolev"] = Sobolev._of
 
 
 def multi_indices(count: int, order: int) -> list[tuple[int, ...]]:
-    """All α of so many coordinates with |α| equal to the order, the first coordinates first."""
+    """Return all α of so many coordinates with |α| equal to the order, the first coordinates first."""
     places = itertools.combinations_with_replacement(range(count), order)
     return [tuple(chosen.count(j) for j in range(count)) for chosen in places]
 

@@ -110,7 +110,7 @@ class SpaceTime(Penalty):
         return (Sobolev(orders, self.space.metric(without(space, self.along))), *self.time.parts)
 
     def bound(self, gram: Gram, space: Space) -> SpaceTime:
-        """With the observed times of these statistics.
+        """Return the penalty with the observed times of these statistics.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class SpaceTime(Penalty):
         return self.at(*observed_times(gram, space, self.along))
 
     def at(self, times: Factor, weight: float) -> SpaceTime:
-        """With times that have been observed: G_t, and n."""
+        """Return the penalty with times that have been observed: G_t, and n."""
         return replace(self, _observed=times.scaled(1.0 / weight))
 
     def gram(self, space: Space) -> Gram:

@@ -45,34 +45,22 @@ class Smoothing:
 
     Parameters
     ----------
-    penalty : Penalty
-        With its strengths.
-    method : str
-    score : float
-        The score at the choice; of "reml" its negative logarithm, in which a difference of 1 counts, or NaN where its
-        traces are estimated.
-    comparable : float
-        Of "reml" the score as it compares penalties of different orders, see `Reml.comparable`; else NaN.
-    gradient : dict of str to float
-        Its derivatives by the logarithms of what was chosen, see `Family`.
-    at_bounds : dict of str to str
-        Coordinates whose strength is as small or as large as makes a difference: "lower" or "upper".
-    factorisations : int
-        How many it took, without the smaller ones of coarser problems.
-    factorisation : Factorisation
-        Of G + Λ, for `solve`.
-    converged : bool
-        False where the search gave up; the choice is the best that it saw.
-    error : dict of str to float
-        Where the choice rests on random probes of an iterative solver, the standard errors that these leave in log λ_j;
-        then the score is NaN and the gradient an estimate. Empty where it is exact.
-    resolution : Resolution
-        Whether the space is fine enough for what the data show.
-    gap_error : float
-        0, or the standard error in gaps over the spread of the data that the score alone would have left; then the
-        strengths are higher than at its minimum, and the gradient is not zero.
-    covariance : ndarray, [T, T], or None
-        Of the logarithms of the terms' strengths given the data; None where the score is no likelihood.
+    penalty : with its strengths.
+    score : the score at the choice; of "reml" its negative logarithm, in which a difference of 1 counts, or NaN where
+        its traces are estimated.
+    comparable : of "reml" the score as it compares penalties of different orders, see `Reml.comparable`; else NaN.
+    gradient : its derivatives by the logarithms of what was chosen, see `Family`.
+    at_bounds : coordinates whose strength is as small or as large as makes a difference: "lower" or "upper".
+    factorisations : how many it took, without the smaller ones of coarser problems.
+    factorisation : of G + Λ, for `solve`.
+    converged : False where the search gave up; the choice is the best that it saw.
+    error : where the choice rests on random probes of an iterative solver, the standard errors that these leave in log
+        λ_j; then the score is NaN and the gradient an estimate. Empty where it is exact.
+    resolution : whether the space is fine enough for what the data show.
+    gap_error : 0, or the standard error in gaps over the spread of the data that the score alone would have left; then
+        the strengths are higher than at its minimum, and the gradient is not zero.
+    covariance : [T, T], of the logarithms of the terms' strengths given the data; None where the score is no
+        likelihood.
     """
 
     penalty: Penalty
@@ -104,26 +92,19 @@ def choose(
 
     Parameters
     ----------
-    sums : Sums
-        Batch members share the strengths; their scores add.
-    space : Space
-    requested : {"reml", "gcv", "holders"} or Penalty
-        Restricted likelihood (Wood 2011), generalised cross-validation (Craven and Wahba 1979), or the error of each
-        part predicted from the others; a penalty that leaves its strengths to one of them. See `family_for`.
-    solver : str, optional
-        See `candidates`.
-    parts : sequence of Sums
-        The holders' sums for "holders"; together they are `sums`.
-    resources : Resources, optional
-        Cores, memory and GPU of the solves, see `solve`.
+    sums : batch members share the strengths; their scores add.
+    requested : {"reml", "gcv", "holders"} or Penalty; restricted likelihood (Wood 2011), generalised cross-validation
+        (Craven and Wahba 1979), or the error of each part predicted from the others; a penalty that leaves its
+        strengths to one of them. See `family_for`.
+    solver : see `candidates`.
+    parts : the holders' sums for "holders"; together they are `sums`.
+    resources : cores, memory and GPU of the solves, see `solve`.
 
     Raises
     ------
-    ValueError
-        An unknown method; no B-spline, or one of degree 0; no more observations than functions without roughness; one
-        holder only.
-    SingularSystemError
-        Nothing is determined.
+    ValueError : an unknown method; no B-spline, or one of degree 0; no more observations than functions without
+        roughness; one holder only.
+    SingularSystemError : nothing is determined.
     """
     resources = resources or Resources.here()
     method = criterion_of(requested) or ""
@@ -197,10 +178,7 @@ class Problem:
 
     Parameters
     ----------
-    model : Model
-    method : str
-    parts : sequence of Sums
-        The holders', for "holders".
+    parts : the holders', for "holders".
     """
 
     model: Model

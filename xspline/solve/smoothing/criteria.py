@@ -23,9 +23,8 @@ from xspline.solve.smoothing.newton import Point
 from xspline.sums import Sums
 
 Mask = NDArray[np.bool_]
-VAGUE = (
-    10.0  # variance of a normal prior of log λ, a factor of 24, which bounds λ where the likelihood is flat
-)
+# The variance of a normal prior of log λ, a factor of 24, which bounds λ where the likelihood is flat.
+VAGUE = 10.0
 
 
 class Score(Point):
@@ -36,8 +35,7 @@ class Score(Point):
 
     Attributes
     ----------
-    included : ndarray of bool, [b..]
-        The batch members that count.
+    included : [b..], the batch members that count.
     """
 
     model: Model
@@ -72,15 +70,12 @@ class OfFit(Score):
 
     Parameters
     ----------
-    model : Model
-    rho : ndarray, [J]
-    included : ndarray of bool, [b..], optional
-        The batch members that counted elsewhere.
+    rho : [J]
+    included : [b..], the batch members that counted elsewhere.
 
     Raises
     ------
-    SingularSystemError
-        Nothing is determined, or a member that counted elsewhere is not.
+    SingularSystemError : nothing is determined, or a member that counted elsewhere is not.
     """
 
     fit_type: type[PenalisedFit] = PenalisedFit
@@ -323,18 +318,14 @@ class Holders(Logarithm):
 
     Parameters
     ----------
-    model : Model
-        Of all parts together.
-    pairs : sequence of (Model, Sums)
-        Of the parts without each, and that part about the same reference.
-    rho : ndarray, [J]
-    included : ndarray of bool, [b..], optional
-        The batch members that counted elsewhere.
+    model : of all parts together.
+    pairs : of the parts without each, and that part about the same reference.
+    rho : [J]
+    included : [b..], the batch members that counted elsewhere.
 
     Raises
     ------
-    SingularSystemError
-        Nothing is determined without some part, or a member that counted elsewhere is not.
+    SingularSystemError : nothing is determined without some part, or a member that counted elsewhere is not.
     """
 
     def __init__(

@@ -39,11 +39,8 @@ def family_for(
 
     Parameters
     ----------
-    gram : Gram
     requested : {"reml", "gcv", "holders"} or Penalty
-    space : Space
-    solver, resources
-        See `candidates`.
+    solver, resources : see `candidates`.
     """
     method = criterion_of(requested) or ""
     resources = resources or Resources.here()
@@ -68,33 +65,16 @@ def family_for(
         return SingleOrder(space, names, requested.order)
     single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
     if requested == "reml" and with_events(space):
-        by_modes = _by_modes(gram, single, solver, resources)
-        if by_modes is not None:
-            return by_modes
+        with suppress(ValueError):  # some structure is missing
+            modes = space_times(gram, space, names, SpaceTime())
+            if solver_for(gram, modes, requested, solver, resources).name in ("separable", NEARLY_SEPARABLE):
+                return modes  # which would save nothing elsewhere
     if method == "reml" and (wide := several_orders(space, names)) is not None:
         with suppress(ValueError):
             choice = solver_for(gram, wide, method, solver, resources)
             if choice.operations <= resources.costs.max_exact_reml_flops:
                 return wide
     return single
-
-
-def _by_modes(gram: Gram, other: Family, solver: str | None, resources: Resources) -> SpaceTimes | None:
-    """Return the family that splits by modes of time; None where there is none, or another is searched much sooner."""
-    frame = other.space.frame
-    with suppress(ValueError):  # some structure is missing
-        modes = space_times(gram, other.space, other.names, SpaceTime())
-        choice = solver_for(gram, modes, "reml", solver, resources)
-        if choice.name not in ("separable", NEARLY_SEPARABLE):  # modes would save nothing
-            return None
-        if choice.operations <= resources.costs.max_exact_reml_flops:
-            return modes
-        with suppress(ValueError):  # the other one is too large
-            rival = solver_for(gram, other, "reml", solver, resources)
-            if _seconds_of(rival, frame, resources) < _seconds_of(choice, frame, resources):
-                return None
-        return modes
-    return None
 
 
 def choice_for(
@@ -108,12 +88,8 @@ def choice_for(
 
     Parameters
     ----------
-    gram : Gram
     penalty : Penalty or {"reml", "gcv", "holders"}
-    space : Space
-    solver : str, optional
-    resources : Resources, optional
-        See `candidates`.
+    resources : see `candidates`.
     """
     method = criterion_of(penalty)
     resources = resources or Resources.here()
@@ -131,11 +107,8 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
 
     Parameters
     ----------
-    gram : Gram
-    family : Family
     method : {"reml", "gcv", "holders"}
-    solver, resources
-        See `candidates`.
+    solver, resources : see `candidates`.
     """
     matrix = family.unit.gram(family.space)
     frame = family.space.frame

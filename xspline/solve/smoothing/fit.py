@@ -39,14 +39,9 @@ class Model:
 
     Parameters
     ----------
-    space : Space
-    sums : Sums
-        As `centred` makes them.
-    family : Family
-        Penalties to choose from.
-    solver : str, optional
-    resources : Resources, optional
-        Cores, memory and GPU of its solves, see `solve`.
+    sums : as `centred` makes them.
+    family : penalties to choose from.
+    resources : cores, memory and GPU of its solves, see `solve`.
     """
 
     space: Space
@@ -107,19 +102,14 @@ class PenalisedFit(Factorised):
 
     Parameters
     ----------
-    model : Model
-    rho : ndarray, [J]
-    exact, steering
-        See `Factorised`.
+    rho : [J]
+    exact, steering : see `Factorised`.
 
     Attributes
     ----------
-    exact_solver : bool
-        Whether only a solver that knows the inverse will do.
-    solving : Factorisation
-        The factorisation of G + Λ that c is solved with, whatever traces and determinants are taken of.
-    c : ndarray, [K.., b..]
-        Coefficients of the field minus the reference; NaN for members that are not determined.
+    exact_solver : whether only a solver that knows the inverse will do.
+    solving : the factorisation of G + Λ that c is solved with, whatever traces and determinants are taken of.
+    c : [K.., b..], coefficients of the field minus the reference; NaN for members that are not determined.
     """
 
     exact_solver = True

@@ -23,16 +23,13 @@ from xspline.solve.errors import SingularSystemError
 LONGEST = 5.0  # the longest step along an eigenvector of the Hessian, in log λ
 NEAR = 5e-5  # the step that ends a search, in log λ
 STEPS = 50  # the most that a search takes
-HALVINGS = 10  # how often a step is halved at most
-# In units of the log-likelihood:
-RISE = (
-    1e-5  # what the score may rise by over a step, and its slope, for log λ, on a bound that counts as none
-)
+# In units of the log-likelihood, what the score may rise by over a step, and its slope, for log λ, on a bound that
+# counts as none.
+RISE = 1e-5
 LOST = 1e-3  # what may be left to gain where no step gains anything
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
-DOUBT = (
-    0.01  # share of the rounding errors: a step that promises less is not taken, as gradients are more exact
-)
+# Share of the rounding errors: a step that promises less is not taken, as gradients are more exact.
+DOUBT = 0.01
 
 
 class Point(Protocol):
@@ -68,19 +65,13 @@ class State(Generic[P]):
 
     Parameters
     ----------
-    rho : ndarray, [J]
-    point : Point
-        The score there.
-    lower, upper : ndarray, [J]
-        Bounds; they have drawn closer where there was no score.
-    tried : ndarray of bool, [J]
-        Coordinates whose bound has been tried, which happens once.
-    stride : float
-        Least length of a step where the score curves downwards.
-    rounding : float
-        What scores next to each other differ by, where no step gained anything.
-    converged : bool
-        False while the search goes on, and where the number of steps ran out.
+    rho : [J]
+    point : the score there.
+    lower, upper : [J], bounds; they have drawn closer where there was no score.
+    tried : [J], coordinates whose bound has been tried, which happens once.
+    stride : least length of a step where the score curves downwards.
+    rounding : what scores next to each other differ by, where no step gained anything.
+    converged : False while the search goes on, and where the number of steps ran out.
     """
 
     rho: Array
@@ -113,15 +104,11 @@ def minimise(
 
     Parameters
     ----------
-    score : callable
-        ρ to Point; raises SingularSystemError where there is no score.
-    start : ndarray, [J]
-        There has to be a score.
-    lower, upper : ndarray, [J]
-    near : float
-        The step that ends the search.
-    enough : float
-        A step that promises less, in units of the log-likelihood, ends it too.
+    score : ρ to Point; raises SingularSystemError where there is no score.
+    start : [J], there has to be a score.
+    lower, upper : [J]
+    near : the step that ends the search.
+    enough : a step that promises less, in units of the log-likelihood, ends it too.
     """
     rho = np.clip(start, lower, upper)
     state = State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))
@@ -209,7 +196,7 @@ def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian
         if _is_better(state, trial) and trial.at_bound[tail].all():
             return replace(trial, tried=state.tried)
     apart = []
-    for halving in range(HALVINGS):
+    for halving in range(10):
         trial = _tried(score, state, state.rho + step * 0.5**halving)
         if _is_better(state, trial):
             return trial

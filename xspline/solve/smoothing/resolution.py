@@ -43,14 +43,10 @@ class Resolution:
 
     Parameters
     ----------
-    functions : dict of str to float
-        Of the K_j functions of each smoothed coordinate, how many its own penalty leaves in use.
-    limited : tuple of str
-        Coordinates whose knots limit the fit.
-    full : tuple of str
-        Others with nearly all functions in use, along which the knots may limit the fit.
-    visible : bool
-        Whether residuals are large enough for the smoothing to make a difference that anyone sees.
+    functions : of the K_j functions of each smoothed coordinate, how many its own penalty leaves in use.
+    limited : coordinates whose knots limit the fit.
+    full : others with nearly all functions in use, along which the knots may limit the fit.
+    visible : whether residuals are large enough for the smoothing to make a difference that anyone sees.
     """
 
     functions: dict[str, float]
@@ -113,14 +109,10 @@ class GapError:
 
     Parameters
     ----------
-    gaps : float
-        The integral of the variance of the field over the gaps, over the size of the domain.
-    share : float
-        Share of the domain that is in gaps.
-    spread : float
-        The variance of the data.
-    noise : float
-        The variance of residuals.
+    gaps : the integral of the variance of the field over the gaps, over the size of the domain.
+    share : share of the domain that is in gaps.
+    spread : the variance of the data.
+    noise : the variance of residuals.
     """
 
     gaps: float

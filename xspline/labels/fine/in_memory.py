@@ -89,7 +89,7 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
         parts.append(Observed(points, values[k][used[k]], own / own.mean(), rows))
     places = places_of(space)
     steps = np.array([_step(parts[0].coordinates, j, spans[name]) for j, name in enumerate(space.names)])
-    fields = iter(nearby.fit(parts, places, steps, _rounding(whole[used]), windows))
+    fields = iter(nearby.fit(parts, places, steps, rounding(whole[used]), windows))
     return Fine(tuple(next(fields) if k else None for k in enough), space.names)
 
 
@@ -114,14 +114,18 @@ def _extent(space: Space, j: int) -> tuple[float, float]:
 
 def _step(points: Array, j: int, span: tuple[Hashable, ...]) -> float:
     """Return the usual distance of labels along a coordinate."""
-    labels = np.unique(points[:, j])
-    apart = np.diff(labels)
-    if len(span) == 1 and apart.size:
-        return float(np.median(apart))
-    return float(np.ptp(labels)) / max(len(points) ** (1 / points.shape[1]), 1) or 1.0
+    if len(span) == 1 and np.ptp(points[:, j]) > 0:
+        return step_of(points[:, j])
+    return float(np.ptp(points[:, j])) / max(len(points) ** (1 / points.shape[1]), 1) or 1.0
 
 
-def _rounding(values: Array) -> float:
+def step_of(labels: Array) -> float:
+    """Return the usual distance of labels that differ; 1 where none do."""
+    apart = np.diff(np.unique(labels))
+    return float(np.median(apart)) if apart.size else 1.0
+
+
+def rounding(values: Array) -> float:
     """Return the variance of errors by rounding, where values were rounded so that many are equal."""
     sample = np.sort(values[:: max(values.size // 10_000, 1)].astype(np.float64))
     apart = np.diff(sample)
