@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("an integer", lambda x: isinstance(x, Integral) and is_number(x)),
     "float": ("a number", is_number),
     "str": ("a text", lambda x: isinstance(x, str)),
-    "Mapping": ("a mapping from names", is_by_name),
+    "Mapping": ("a mapping from names, such as {'x': …}", is_by_name),
     "Sequence": ("a list", lambda x: isinstance(x, Sequence)),
     "Iterable": ("a list", lambda x: isinstance(x, Iterable) and getattr(x, "ndim", 1) == 1),
 }

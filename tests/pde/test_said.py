@@ -124,7 +124,7 @@ def test_known_numbers_are_finite(number: float) -> None:
 
 @pytest.mark.parametrize("known", [["D"], {"D"}, "D"])
 def test_what_is_known_is_a_mapping(known: Any) -> None:
-    said = r"known(=.*)? has to be a mapping (of|from) names"
+    said = r"known(=.*)? has to be a mapping (of|from) names.*, such as \{"
     for call in (
         lambda: fitted().recover("u_t = D*u_xx", known=known),
         lambda: fitted().constrain("u_t = D*u_xx", known=known),

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from xspline.kriging.search import SMOOTHEST
 from xspline.labels.errors import unknown_name
 from xspline.labels.evaluation import evaluate, history, per
 from xspline.labels.fit import Fit
@@ -58,6 +59,10 @@ def checked_orders(
         if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
             raise ValueError(
                 f"the order of the derivative along {name!r} is {order!r}; it has to be an integer, 0 or more"
+            )
+        if not limited and order > SMOOTHEST:
+            raise ValueError(
+                f"a fine field has no derivative of order {order} along {name!r}: fit(..., fine=False)"
             )
         highest = space.features[space.names.index(name)].max_order
         if highest is not None and order > highest and limited:
@@ -105,6 +110,10 @@ def differentiated(space: Space, dims: Iterable[str] | str | None) -> tuple[str,
             )
         return names
     names = (dims,) if isinstance(dims, str) else tuple(map(str, dims))
+    if not names:
+        raise ValueError(
+            f"dims={dims!r} names no coordinate; those that are fitted are {', '.join(space.names)}"
+        )
     for name in names:
         if name not in space.names:
             raise unknown_name(name, "fitted coordinate", space.names)

@@ -38,7 +38,8 @@ def tails(u: Array, suspects: Array, count: int) -> dict[str, Any]:
     """Return how residuals compare with a normal distribution.
 
     Their tails are those of Student's t whose share beyond three standard deviations, which the median size tells, is
-    that of the residuals. Gross errors are those that even among so many of that distribution would not be seen.
+    that of the residuals, at the most that their number leaves open. Gross errors are those that even among so many of
+    that distribution would not be seen; what only a normal distribution would not have is tails.
 
     Parameters
     ----------
@@ -50,17 +51,20 @@ def tails(u: Array, suspects: Array, count: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``far``, how many are gross; ``tails``, the share beyond three standard deviations where that is too large, else
-        0; ``largest`` and the ``limit`` of what is to be expected; ``count``.
+        ``far``, how many are gross; ``tails``, the share beyond three standard deviations where that or the largest is
+        too large for a normal distribution, else 0; ``largest`` and the ``limit`` of what is expected; ``count``.
     """
     u, suspects = np.abs(u), np.abs(suspects)
     # The median of few residuals is not sure: it has a standard error of 1.17/√n, which is allowed for twice.
     sure = 1 + 2 * 1.17 / math.sqrt(u.size)
     scale = max(float(np.median(u)) / MEDIAN, np.finfo(float).tiny)
     beyond = int(np.sum(suspects > FAR * scale * sure))
-    is_heavy = beyond > stats.binom.isf(CHANCE, count, 2 * stats.norm.sf(FAR))
     chance = CHANCE / (2 * count)
-    limit = _quantile(beyond / count, chance) if is_heavy else float(stats.norm.isf(chance))
+    normal = float(stats.norm.isf(chance))
+    is_heavy = beyond > stats.binom.isf(CHANCE, count, 2 * stats.norm.sf(FAR))
+    is_heavy |= bool(np.any(suspects > normal * scale * sure))
+    most = float(stats.beta.ppf(0.975, beyond + 1, max(count - beyond, 1)))
+    limit = max(_quantile(most, chance), normal)
     return {
         "far": int(np.sum(suspects > limit * scale * sure)),
         "tails": beyond / count if is_heavy else 0.0,

@@ -375,6 +375,10 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
             f"weights have dtype {weights.dtype}, and have to be real numbers, relative precisions (1/se**2); convert "
             "them: .astype(float), or .real"
         )
+    if len(set(weights.dims)) < weights.ndim:
+        raise ValueError(
+            f"weights have dimensions {weights.dims}, of which some repeat; name each axis by its own"
+        )
     if extra := [d for d in weights.dims if d not in data.dims]:
         raise ValueError(f"weights span {extra}, but {data.name or 'the data'} has dimensions {data.dims}")
     try:

@@ -46,7 +46,7 @@ def plot(
         raise ImportError(
             "plot() needs matplotlib, which is not installed: python -m pip install 'xarray-spline[plot]'"
         )
-    if band is not None and not 0 < band < 1:
+    if band is not None and not 0 < float(band) < 1:
         raise ValueError(f"band={band!r} is no probability between 0 and 1, such as 0.95; None draws no band")
     if len(field.variables) > 1:
         names = list(field.variables)
@@ -74,10 +74,14 @@ def plot(
         return _members(values, chosen).squeeze().compute()
 
     values = drawn(field.predict)
+    if not values.size:
+        raise ValueError("there are no labels to draw at; leave them out to draw over the fitted ones")
     try:
         if values.ndim == 2:
             return _map(values, field.space, options)
-        return _line(values, field.space, None if band is None else drawn(errors), band, options)
+        return _line(
+            values, field.space, None if band is None else drawn(errors), band and float(band), options
+        )
     except (
         AttributeError
     ) as error:  # what matplotlib does not know: most likely a coordinate with a typing error
