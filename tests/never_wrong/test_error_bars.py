@@ -127,14 +127,11 @@ def test_the_same_seed_gives_the_same_error_bars() -> None:
 
 def test_too_few_draws_and_what_iterations_do_not_know_are_refused() -> None:
     ours, exact = both(SMALL[2], "iterative")
+    said = r"draws=.*(: a standard error needs an integer of at least 10 draws| has to be an integer or None)"
     for draws in (9, 0, True, 20.0):
-        with pytest.raises(
-            ValueError, match=r"draws=.*: a standard error needs an integer of at least 10 draws"
-        ):
+        with pytest.raises((ValueError, TypeError), match=said):
             ours.stderr(draws=draws)
-        with pytest.raises(
-            ValueError, match=r"draws=.*: a standard error needs an integer of at least 10 draws"
-        ):
+        with pytest.raises((ValueError, TypeError), match=said):
             exact.gradient(stderr=True, draws=draws)
     with pytest.raises(ValueError, match=r"seed=-1: the seed of the draws is an integer, 0 or more"):
         stderr_of(ours.derivative(x=1, seed=-1, stderr=True))
