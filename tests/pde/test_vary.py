@@ -114,7 +114,7 @@ def test_names_of_results_are_taken() -> None:
     field = small()
     with pytest.raises(ValueError, match="weak in vary= is what a result calls something else"):
         field.recover("u_t = weak(x)*u_xx", vary={"weak": 5})
-    with pytest.raises(TypeError, match="vary=.* has to be a mapping from names"):
+    with pytest.raises(TypeError, match=r"vary=.* has to be a mapping from names"):
         field.recover("u_t = D(x)*u_xx", vary=["D"])
     with pytest.raises(ValueError, match="E in vary= does not appear in the equations"):
         field.recover(["u_t = D*u_xx", "u_x = a*u"], vary={"E": 5})
