@@ -22,7 +22,7 @@ from xspline.labels.errors import (
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
 from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, windows_in
-from xspline.labels.fine.tiles import can_be_tiled, fine_costs, fine_field, is_large
+from xspline.labels.fine.tiles import fine_costs, fine_field, is_large, is_tiled
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
@@ -161,7 +161,7 @@ def fit(
         raise ValueError(
             "a robust fit weighs residuals, which it has to compute: leave out compute=False, or robust=True"
         )
-    if robust and windows and any(map(is_large, observed)):
+    if robust and windows and any(map(is_tiled, observed)):
         raise ValueError(
             f"robust=True looks at all observations, and there are more than {MOST_VALUES:,}: look at a part of them, "
             "or fit(..., fine=False, robust=True), which passes over all of them"
@@ -217,7 +217,7 @@ def _walk(
 
 def _fits_in(observed: list[Observations]) -> bool:
     """Return whether a bare fit has a fine field, which very many values on no grid do without; warn where they do."""
-    many = [o for o in observed if is_large(o) and not can_be_tiled(o)]
+    many = [o for o in observed if is_large(o) and not is_tiled(o)]
     if not many:
         return True
     data = many[0].data

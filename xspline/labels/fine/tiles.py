@@ -33,7 +33,7 @@ from xspline.spaces import Space
 
 #: Boxes of labels that tell the covariance, labels in each, and observations of each that are predicted from others.
 BOXES, LABELS, INNER = 16, 4000, 64
-#: Seconds of one core for each value, and bytes of an observation of a box or of a cell: a store of 10⁸ values takes 57
+#: Seconds of one core for each value, and bytes of an observation of a box or of a cell: a store of 10⁸ values takes 61
 #: CPU seconds and 0.7 GB in all, one of 6·10⁶ 15 and 0.4 (`python -m benchmarks large`).
 SECONDS_PER_VALUE, BYTES_PER_ITEM = 4e-7, 100
 #: Labels of a tile of places that are asked for at once.
@@ -255,13 +255,12 @@ def _joined(grid: Grid, parts: Sequence[Level]) -> Level:
 
 def fine_field(observed: Observations, fit: Fit, windows: int) -> Fine:
     """Return the fine field of what a fit leaves of its observations, which are read in tiles where they are many."""
-    many = is_large(observed) and can_be_tiled(observed)
-    return tiled_of(observed, fit, windows) if many else fine_of(observed, fit, windows)
+    return (tiled_of if is_tiled(observed) else fine_of)(observed, fit, windows)
 
 
 def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
     """Return the seconds of one core, and the bytes of memory, that the fine field of so many values takes about."""
-    if not (is_large(observed) and can_be_tiled(observed)):
+    if not is_tiled(observed):
         return in_memory.fine_costs(observed, windows)
     count, number = int(observed.data.size), observed.data.ndim
     seconds = count * SECONDS_PER_VALUE + windows / in_memory.WINDOWS_PER_SECOND / 2
@@ -276,16 +275,16 @@ def is_large(observed: Observations) -> bool:
     return observed.data.size > MOST_VALUES
 
 
-def can_be_tiled(observed: Observations) -> bool:
-    """Return whether the observations are on a grid of all dimensions, so that boxes of labels are boxes of places."""
+def is_tiled(observed: Observations) -> bool:
+    """Return whether that is so of a grid of all dimensions, where boxes of labels are boxes of places."""
     arrangement = observed.arrangement
     dims = [dim for span in arrangement.spans for dim in span]
     is_grid = len(set(dims)) == len(dims) == len(arrangement.spans)
-    return is_grid and not arrangement.batch and not arrangement.pooled
+    return is_large(observed) and is_grid and not arrangement.batch and not arrangement.pooled
 
 
 def tiled_of(observed: Observations, fit: Fit, windows: int) -> Fine:
-    """Return the fine field of what a fit leaves of observations for which `can_be_tiled` is true.
+    """Return the fine field of what a fit leaves of observations for which `is_tiled` is true.
 
     The data are read twice: some boxes, and all for the coarse levels.
     """
@@ -397,15 +396,13 @@ def _sample(
     observations, points = _observations(places, values, weights, labels, order)
     inside = np.flatnonzero(np.all((points >= lower) & (points <= upper), axis=1))
     inner = np.random.default_rng(0).permutation(inside)[:INNER]
-    pyramid = Pyramid.of(
-        [observations, observations.grouped(grid, 1)], grid, nearby.reach_of(places.coordinates)
-    )
+    first = observations.grouped(grid, 1)
+    pyramid = Pyramid.of([observations, first], grid, nearby.reach_of(places.coordinates))
     marked = nearby.in_neighbourhoods(pyramid, inner)
     near = marked[: len(points)].copy()
     near[inner] = False
     kept = np.concatenate([inner, np.flatnonzero(near)])
-    first = observations.grouped(grid, 1).some(marked[len(points) :])
-    return _Sample(observations.some(kept), points[kept], inner.size, first)
+    return _Sample(observations.some(kept), points[kept], inner.size, first.some(marked[len(points) :]))
 
 
 def _joint(samples: Sequence[_Sample], grid: Grid) -> tuple[Level, Array, int, Level]:
