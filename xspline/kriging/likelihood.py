@@ -69,8 +69,7 @@ class Windows:
 
     Parameters
     ----------
-    spread : ndarray, [L, D]
-        Variance of the places in a cell of each level.
+    spread : [L, D], variance of the places in a cell of each level.
     items : list of Window
     """
 

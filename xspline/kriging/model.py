@@ -32,12 +32,10 @@ class Model:
 
     Parameters
     ----------
-    lengths : ndarray, [Q, D]
-        Correlation lengths of each scale along each axis of the places.
+    lengths : [Q, D], correlation lengths of each scale along each axis of the places.
     variances : ndarray, [Q]
     smoothness : ndarray, [Q]
-    noise : float
-        Variance of an observation of weight 1 about the field.
+    noise : variance of an observation of weight 1 about the field.
     """
 
     lengths: Array
@@ -60,12 +58,12 @@ class Model:
 
     @functools.cached_property
     def table(self) -> Array:
-        """Tables of M and its slope, [Q, node, 2]."""
+        """Cubics in z/STEP between every two nodes of M, [Q, interval, 4], the constant first."""
         return np.ascontiguousarray(np.stack([_table(float(nu)) for nu in self.smoothness]))
 
     @functools.cached_property
     def bend(self) -> Array:
-        """The derivatives of `table` by log ν, [Q, node, 2]."""
+        """The derivatives of `table` by log ν."""
         return np.ascontiguousarray(np.stack([_bend(float(nu)) for nu in self.smoothness]))
 
     def between(self, spread: Array) -> tuple[Array, Array]:
@@ -73,8 +71,7 @@ class Model:
 
         Parameters
         ----------
-        spread : ndarray, [L, D]
-            Variance of the places in a cell along each axis; zero for observations.
+        spread : [L, D], variance of the places in a cell along each axis; zero for observations.
 
         The mean of a field over two cells is as if both were blurred: lengths grow, ℓ² + c (s + s'), and variances
         shrink so that the integral of the covariance stays. For a Gaussian covariance this is exact with c = 1;
@@ -97,7 +94,7 @@ def matern(z: Array, nu: float) -> Array:
 
 @functools.lru_cache(maxsize=64)
 def _table(nu: float) -> Array:
-    """Return M and its slope by the node, [node, 2]."""
+    """Return the cubics with the values and slopes of M at the nodes, [interval, 4]."""
     z: Array = np.arange(NODES + 1, dtype=np.float64) * STEP
     slope = np.zeros_like(z)
     slope[1:] = -_power_times_bessel(z[1:], nu, nu - 1)
@@ -105,7 +102,9 @@ def _table(nu: float) -> Array:
     slope[0] = (
         -1.0 if nu <= 0.5 else max(-1.0, 2 * (matern(z[1:2], nu)[0] - 1) / STEP - slope[1]) if nu < 1 else 0.0
     )
-    return np.stack([matern(z, nu), slope * STEP], axis=1)
+    value, slope = matern(z, nu), slope * STEP
+    rise, before, after = np.diff(value), slope[:-1], slope[1:]
+    return np.stack([value[:-1], before, 3 * rise - 2 * before - after, before + after - 2 * rise], axis=1)
 
 
 @functools.lru_cache(maxsize=64)

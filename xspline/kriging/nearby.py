@@ -68,10 +68,8 @@ class Predicted(NamedTuple):
 
     Attributes
     ----------
-    mean, variance : ndarray, [n]
-        The variance is such that ±1.96 roots of it are an interval of 95 %.
-    trust : ndarray, [n]
-        The weights of the observations, added up: about 1 among them and 0 far away.
+    mean, variance : [n], the variance is such that ±1.96 roots of it are an interval of 95 %.
+    trust : [n], the weights of the observations, added up: about 1 among them and 0 far away.
     """
 
     mean: Array
@@ -95,31 +93,21 @@ class Nearby:
 
     Parameters
     ----------
-    places : Places
-        How coordinates become places.
-    pyramid : Pyramid
-        The observations.
-    models : tuple of (float, Model)
-        Covariances with weights that add up to 1, up to a local scale.
-    scale, freedom : float
-        Local scales vary like scale · freedom/χ²(freedom), before neighbours are seen.
-    usual_scale : float
-        Their mean over the data.
-    usual_residuals : (float, float)
-        Degrees of freedom of the field for each observation, and the mean weighted square of what it leaves of them.
-    coordinates : ndarray, [n, d]
-        Of the observations.
-    rows : ndarray, [n, p] or None
-        What was fitted before, where all observations are neighbours of every place.
-    steps : ndarray, [d]
-        Distance between labels along each coordinate.
-    calibration : pair of ndarray
-        Logarithms of the share of a variance that is left, ascending, and by what errors of such predictions are longer
-        than the model says.
-    sampled : ndarray, [m, d] or None
-        Some labels at random, where these observations are not all.
-    inner : int or None
-        How many of these observations, which come first, have all of their neighbours among them; None where all have.
+    places : how coordinates become places.
+    pyramid : the observations.
+    models : covariances with weights that add up to 1, up to a local scale.
+    scale, freedom : local scales vary like scale · freedom/χ²(freedom), before neighbours are seen.
+    usual_scale : their mean over the data.
+    usual_residuals : degrees of freedom of the field for each observation, and the mean weighted square of what it
+        leaves of them.
+    coordinates : [n, d], of the observations.
+    rows : [n, p], what was fitted before, where all observations are neighbours of every place.
+    steps : [d], distance between labels along each coordinate.
+    calibration : logarithms of the share of a variance that is left, ascending, and by what errors of such predictions
+        are longer than the model says.
+    sampled : [m, d], some labels at random, where these observations are not all.
+    inner : how many of these observations, which come first, have all of their neighbours among them; None where all
+        have.
     """
 
     places: Places
@@ -184,8 +172,7 @@ class Nearby:
         Parameters
         ----------
         coordinates : ndarray, [n, d]
-        orders : mapping of int to int
-            Order of the derivative along each coordinate that has one.
+        orders : order of the derivative along each coordinate that has one.
         with_variance : bool
         """
         n = len(coordinates)
@@ -415,10 +402,8 @@ class Observed(NamedTuple):
     Parameters
     ----------
     coordinates : ndarray, [n, d]
-    values, weights : ndarray, [n]
-        What is left of the data by what was fitted before, and relative precisions of mean 1.
-    rows : ndarray, [n, p] or None
-        The functions that were fitted before.
+    values, weights : [n], what is left of the data by what was fitted before, and relative precisions of mean 1.
+    rows : [n, p], the functions that were fitted before.
     """
 
     coordinates: Array
@@ -444,15 +429,11 @@ def fit(
 
     Parameters
     ----------
-    members : sequence of Observed
-        With three observations or more, which differ, and weights of mean 1.
+    members : with three observations or more, which differ, and weights of mean 1.
     places : Places
-    steps : ndarray, [d]
-        Distance between labels along each coordinate.
-    least_noise : float
-        A variance that noise has at least, as rounding has.
-    windows : int
-        How many are looked at.
+    steps : [d], distance between labels along each coordinate.
+    least_noise : variance that noise has at least, as rounding has.
+    windows : how many are looked at.
     """
     members = [member.in_order() for member in members]
     largest = max(members, key=lambda member: member.values.size)
@@ -490,12 +471,9 @@ def fit_sample(
 
     Parameters
     ----------
-    sample : Pyramid
-        Some observations, more than one window, with cells of all of them.
-    coordinates : ndarray, [n, d]
-        Of these observations.
-    inner : int
-        How many of them, which come first, have all of their neighbours in the sample.
+    sample : some observations, more than one window, with cells of all of them.
+    coordinates : [n, d], of these observations.
+    inner : how many of them, which come first, have all of their neighbours in the sample.
     places, steps, least_noise, windows, sampled : as for :func:`fit` and `Nearby`
     """
     floor = math.log(max(least_noise / float(np.var(sample.values[: sample.count])), 1e-300))

@@ -25,17 +25,12 @@ class Places:
 
     Parameters
     ----------
-    coordinates : int
-        How many there are.
-    latitude, longitude : int or None
-        Which of them are these, in degrees; both or none.
-    centre : (float, float)
-        Latitude and longitude of the middle of the domain; a latitude of 0 where the longitudes span a half circle or
-        more.
-    is_round : bool
-        Whether the longitudes span a half circle or more.
-    degrees : float
-        A unit of latitude and longitude in degrees.
+    coordinates : how many there are.
+    latitude, longitude : which of them are these, in degrees; both or none.
+    centre : latitude and longitude of the middle of the domain; a latitude of 0 where the longitudes span a half circle
+        or more.
+    is_round : whether the longitudes span a half circle or more.
+    degrees : a unit of latitude and longitude in degrees.
     """
 
     coordinates: int

@@ -35,9 +35,9 @@ SAMPLED, AROUND, ROUNDS = 3000, 13, 5
 PARTS = 8
 #: The place of the corner of a cell beside the first observation, in widths, so that labels are not on edges.
 CORNER = 0.37
-#: The least change along an axis, as a share of the largest.
 #: Change along the mean distance of a pair, over the mean change, below which an axis has no slope of its own.
 UNSEEN = 1e-3
+#: The least change along an axis, as a share of the largest.
 LEAST_SLOPE = 0.01
 
 
@@ -47,10 +47,8 @@ class Level(NamedTuple):
     Parameters
     ----------
     places : ndarray, [n, D]
-    values, counts : ndarray, [n]
-        Means, and the sums of the weights in them.
-    scatter : ndarray, [n, D]
-        Variances of the places within each; zero for observations.
+    values, counts : [n], means, and the sums of the weights in them.
+    scatter : [n, D], variances of the places within each; zero for observations.
     """
 
     places: Array
@@ -103,10 +101,8 @@ class Grid(NamedTuple):
 
     Parameters
     ----------
-    metric : ndarray, [D]
-        Widths of a cell that holds about one observation.
-    origin : ndarray, [D]
-        A place that lies in the first cell.
+    metric : [D], widths of a cell that holds about one observation.
+    origin : [D], a place that lies in the first cell.
     """
 
     metric: Array
@@ -140,21 +136,14 @@ class Pyramid:
     Parameters
     ----------
     places : ndarray, [n, D]
-    values, counts : ndarray, [n]
-        Means, and the sums of the weights in them.
-    levels : ndarray of int, [n]
-        0 for observations, which come first.
-    starts : ndarray of int, [L + 1]
-        Where the items of each level begin.
-    spread : ndarray, [L, D]
-        Variance of the places in a cell of each level.
-    grid : Grid
-        The cells. Neighbours are near in units of their widths.
-    reach : float
-        Widths within which observations and cells of the first level are neighbours; those of the second are within
+    values, counts : [n], means, and the sums of the weights in them.
+    levels : [n], 0 for observations, which come first.
+    starts : [L + 1], where the items of each level begin.
+    spread : [L, D], variance of the places in a cell of each level.
+    grid : the cells. Neighbours are near in units of their widths.
+    reach : widths within which observations and cells of the first level are neighbours; those of the second are within
         three times as many, and so on but for the last.
-    trees : list of cKDTree
-        Of each level.
+    trees : of each level.
     """
 
     places: Array
@@ -230,16 +219,13 @@ class Pyramid:
         Parameters
         ----------
         centres : ndarray, [m, D]
-        wanted : sequence of int
-            How many neighbours of each level. Those of a level lie beyond those of the level below, so that no
+        wanted : how many neighbours of each level. Those of a level lie beyond those of the level below, so that no
             observation counts twice.
-        beyond : float
-            Nearer ones are left out; in widths of a cell of one observation.
+        beyond : nearer ones are left out; in widths of a cell of one observation.
 
         Returns
         -------
-        chosen : ndarray of int, [m, n]
-            Of each row as many are used as `filled` says.
+        chosen : [m, n], of each row as many are used as `filled` says.
         filled : ndarray of int, [m]
         """
         from xspline.kriging import compiled
@@ -304,11 +290,9 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
     ----------
     places : ndarray, [n, D]
     values : ndarray, [n]
-    links : ndarray of int, [D]
-        Axes with one number have one width.
-    is_round : bool
-        Whether the first two axes span a sphere, of which the third is the axis: then that has no larger width, or
-        places on both hemispheres would be near each other.
+    links : [D], axes with one number have one width.
+    is_round : whether the first two axes span a sphere, of which the third is the axis: then that has no larger width,
+        or places on both hemispheres would be near each other.
     """
     sampled = np.random.default_rng(0).permutation(len(places))[:SAMPLED]
     axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]

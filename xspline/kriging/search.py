@@ -49,12 +49,10 @@ class Prior:
     Parameters
     ----------
     mean, deviation, low, high : ndarray, [parameters]
-    parts : ndarray, [model parameters, parameters]
-        The logarithms of the parameters of the model are sums of these: of axes that share a length there is one, and
-        the length along the axis of a sphere is relative to that across it.
+    parts : [model parameters, parameters], the logarithms of the parameters of the model are sums of these: of axes
+        that share a length there is one, and the length along the axis of a sphere is relative to that across it.
     scales : int
-    lengths : int
-        How many there are of each scale.
+    lengths : how many there are of each scale.
     """
 
     mean: Array
@@ -173,12 +171,9 @@ def likeliest(
 
     Parameters
     ----------
-    few, all_windows : Windows
-        Searches from several starts look at a few, the last ones at all.
-    priors : pair of Prior
-        For one scale and for two; None where the data are too few for two.
-    draw : bool
-        Whether to return several models, as few data leave open which it is.
+    few, all_windows : searches from several starts look at a few, the last ones at all.
+    priors : for one scale and for two; None where the data are too few for two.
+    draw : whether to return several models, as few data leave open which it is.
     """
     single, double = priors
     lengths = single.lengths
