@@ -163,9 +163,9 @@ def lacking(
 ) -> Lacking:
     """Return what scores say of terms that the equations lack, each compared with noise.
 
-    A term whose score is improbable for the largest of so many is there. One that would be significant by itself may
-    be there: intervals are then the hull of those without and with it. What moves no constant by more than the knots
-    do, or is negligible beside the data, says nothing.
+    A term whose score is improbable for the largest of so many is there. One that the criterion of Akaike (1974) would
+    add, of a square over 2, may be there: intervals are then the hull of those without and with it. What moves no
+    constant by more than the knots do, or is negligible beside the data, says nothing.
     """
     nothing = np.zeros(len(result.step.tau))
     candidates = [term for own in terms for term in own]
@@ -180,8 +180,8 @@ def lacking(
     sigma = search.sigma(result.rss)
     z = np.sqrt(squares[seen]) / sigma
     told = told[seen]
-    factor = float(stdtrit(left, (1 + LEVEL) / 2))
-    if not (z > factor).any():
+    likely = z**2 > 2
+    if not likely.any():
         return Lacking((), (), nothing, nothing)
     largest = int(np.argmax(z))
     term = candidates[told[largest]]
@@ -190,11 +190,12 @@ def lacking(
     if 2 * len(candidates) * stdtr(left, -z[largest]) < IMPROBABLE:
         doubt = f"a term is missing: the data ask for {text}; add it, or look for another one like it: {term.code}"
         return Lacking((doubt,), (), nothing, nothing)
-    own = told[z > factor]
+    own = told[likely]
+    factor = float(stdtrit(left, (1 + LEVEL) / 2))
     variance = sigma**2 * np.diag(solve_information(result.step.information, np.eye(len(nothing))))
     error = np.sqrt(variance)[:, None]
     # The error of the term adds to those of the constants that move with it.
-    wider = factor * (np.hypot(error, scores.shift[:, own] / z[z > factor]) - error)
+    wider = factor * (np.hypot(error, scores.shift[:, own] / z[likely]) - error)
     below = np.maximum(wider - scores.shift[:, own], 0.0).max(axis=1)
     above = np.maximum(wider + scores.shift[:, own], 0.0).max(axis=1)
     remark = f"the data do not rule out {text}, and intervals are long enough for it too; compare {term.code}"
