@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 from scipy.spatial import cKDTree
 
-from xspline.kriging.likelihood import UNIFORM, Window, Windows, lively, local_scales
+from xspline.kriging.likelihood import UNIFORM, Window, Windows
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import (
@@ -26,26 +25,12 @@ from xspline.kriging.pyramid import (
     Level,
     Pyramid,
     coarser,
-    metric_of,
 )
-from xspline.kriging.search import SLOPED, SMOOTHEST, Prior, likeliest
 
 #: Observations that are one window, and neighbours of every place: of more, each place has its own neighbours.
 DENSE = 1000
 #: Neighbours of a place: observations, and cells of each level.
 NEIGHBOURS = (100, 48, 40, 32)
-#: Items of windows: half of these see only observations, half all levels.
-WINDOWS = ((96,), (36, 24, 24, 24))
-#: Windows: of a search that starts, and at most in all; candidates for each.
-FEW, MANY, CANDIDATES = 24, 120, 4
-#: Observations of the only window, up to which searches start with it, of more with small windows, and up to which what
-#: the likelihood leaves open is integrated over: by the likeliest model alone, trends of 240 months with errors AR(1)
-#: .95 are covered in 90 %.
-SMALL = 300
-#: Observations from which there may be two scales.
-TWO = 200
-#: Observations, up to which any model that is likely before data are seen has its weight.
-VERY_FEW = 40
 #: From the middle of a block of places, which share neighbours, to its corners, over how far the nearest observations
 #: reach on a complete grid: errors withheld from the contest's grid grow by .1 % from blocks of one observation.
 SHARED = 0.6
@@ -60,8 +45,6 @@ TAKEN = 20_000
 FEWEST_INDEPENDENT = 3
 #: Blocks that are predicted at a time.
 TOGETHER = 128
-#: Observations that are predicted from others beyond some distances, in widths of a cell of one observation.
-WITHHELD, DISTANCES = 400, (0.0, 2.0, 6.0, 18.0)
 NORMAL = float(stats.norm.ppf(0.975))
 
 
@@ -249,19 +232,19 @@ class Nearby:
     def from_arrays(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any], rows: Array | None) -> Nearby:
         """Inverse of `to_arrays`, given the functions that were fitted before."""
         places = Places(**{**meta["places"], "centre": tuple(meta["places"]["centre"])})
-        member = Observed(arrays["coordinates"], arrays["values"], arrays["weights"], rows)
+        columns = arrays["coordinates"], arrays["values"], arrays["weights"]
         metric = np.array(meta["metric"])
         models = tuple((w, Model.of(np.array(x), scales, metric.size)) for w, scales, x in meta["models"])
         lower, upper = meta["calibration"]
         return cls(
             places,
-            _pyramid(member, places, metric),
+            pyramid_of(*columns, places, metric),
             models,
             meta["scale"],
             meta["freedom"],
             meta["usual_scale"],
             (meta["usual_residuals"][0], meta["usual_residuals"][1]),
-            member.coordinates,
+            columns[0],
             rows,
             np.array(meta["steps"]),
             (np.array(lower), np.array(upper)),
@@ -305,7 +288,7 @@ class Nearby:
             return Windows(self.pyramid.spread, [self.window]).withheld(likeliest_model)[0][own]
         p = self.pyramid
         chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, float(np.finfo(float).eps))
-        combined = self._combined(
+        combined = self.combined(
             chosen, filled, p.places[own, None], np.ones(1), np.arange(own.size + 1), with_variance=True
         )
         stretch = np.interp(np.log(np.maximum(combined.left, 1e-12)), *self.calibration)
@@ -325,13 +308,13 @@ class Nearby:
     ) -> Predicted:
         """Predict combinations [n] of targets [n, s, D], those of some blocks."""
         wanted = (self.pyramid.count,) if self.is_dense else NEIGHBOURS
-        combined = self._combined(
+        combined = self.combined(
             *self.pyramid.neighbours(centres, wanted), targets, factors, blocks, with_variance
         )
         stretch = np.interp(np.log(np.maximum(combined.left, 1e-12)), *self.calibration)
         return Predicted(combined.mean, combined.variance * stretch**2, combined.trust)
 
-    def _combined(
+    def combined(
         self, chosen: Index, filled: Index, targets: Array, factors: Array, blocks: Index, with_variance: bool
     ) -> _Combined:
         """Predict combinations from given neighbours of each block, over all models, before calibration."""
@@ -398,207 +381,13 @@ def reach_of(dimensions: int) -> float:
     return REACHED * _radius(nearest + cells * WIDER**dimensions, dimensions)
 
 
-class Observed(NamedTuple):
-    """Observations of one member of a batch.
-
-    Parameters
-    ----------
-    coordinates : ndarray, [n, d]
-    values, weights : [n], what is left of the data by what was fitted before, and relative precisions of mean 1.
-    rows : [n, p], the functions that were fitted before.
-    """
-
-    coordinates: Array
-    values: Array
-    weights: Array
-    rows: Array | None
-
-    def in_order(self) -> Observed:
-        """Return them in an order that does not depend on the one that they came in."""
-        order = np.lexsort((self.values, *self.coordinates.T))
-        return Observed(
-            self.coordinates[order],
-            self.values[order],
-            self.weights[order],
-            None if self.rows is None else self.rows[order],
-        )
-
-
-def fit(
-    members: Sequence[Observed], places: Places, steps: Array, least_noise: float = 0.0, windows: int = MANY
-) -> list[Nearby]:
-    """Return the fields of some members of a batch, which share their covariance up to its scale.
-
-    Parameters
-    ----------
-    members : with three observations or more, which differ, and weights of mean 1.
-    places : Places
-    steps : [d], distance between labels along each coordinate.
-    least_noise : variance that noise has at least, as rounding has.
-    windows : how many are looked at.
-    """
-    members = [member.in_order() for member in members]
-    largest = max(members, key=lambda member: member.values.size)
-    at, links = places(largest.coordinates), places.links
-    metric = metric_of(at, largest.values, links, is_round=places.is_round)
-    pyramids = [_pyramid(member, places, metric) for member in members]
-    rows = [member.rows if member.values.size <= DENSE else None for member in members]
-    variance = float(np.mean([np.var(member.values) for member in members]))
-    floor = math.log(max(least_noise / variance, 1e-300))
-    inner = [np.arange(p.count) for p in pyramids]
-    chosen = _chosen(pyramids, rows, inner, places, np.ptp(at, axis=0), floor, windows)
-    fields = []
-    for member, pyramid, own in zip(members, pyramids, rows, strict=True):
-        # Where all observations are neighbours, these alone tell the scale.
-        shared = chosen if pyramid.count > DENSE else chosen._replace(scale=0.0, freedom=0.0, usual_scale=0.0)
-        nearby = Nearby(places, pyramid, *shared, member.coordinates, own, steps)
-        if not nearby.is_dense:
-            sample = np.random.default_rng(1).permutation(pyramid.count)[:WITHHELD]
-            nearby = replace(nearby, calibration=_calibration(nearby, sample))
-        fields.append(nearby)
-    return fields
-
-
-def fit_sample(
-    sample: Pyramid,
-    coordinates: Array,
-    inner: int,
-    places: Places,
-    steps: Array,
-    least_noise: float,
-    windows: int,
-    sampled: Array,
-) -> Nearby:
-    """Return a field of observations that are not all in memory, of which a sample tells.
-
-    Parameters
-    ----------
-    sample : some observations, more than one window, with cells of all of them.
-    coordinates : [n, d], of these observations.
-    inner : how many of them, which come first, have all of their neighbours in the sample.
-    places, steps, least_noise, windows, sampled : as for :func:`fit` and `Nearby`
-    """
-    floor = math.log(max(least_noise / float(np.var(sample.values[: sample.count])), 1e-300))
-    span, own = np.ptp(places(sampled), axis=0), np.arange(inner)
-    chosen = _chosen([sample], [None], [own], places, span, floor, windows)
-    field = Nearby(places, sample, *chosen, coordinates, None, steps, sampled=sampled, inner=inner)
-    withheld = np.random.default_rng(1).permutation(own)[:WITHHELD]
-    return replace(field, calibration=_calibration(field, withheld))
-
-
-def in_neighbourhoods(pyramid: Pyramid, inner: Index) -> Array:
-    """Return which items are neighbours of some observations, as the functions here ask for these, or are of these."""
-    marked = np.zeros(pyramid.values.size, bool)
-    marked[inner] = True
-    for wanted, beyond in itertools.product((NEIGHBOURS, *WINDOWS), (-1.0, *DISTANCES)):
-        chosen, filled = pyramid.neighbours(pyramid.places[inner], wanted, beyond)
-        marked[chosen[np.arange(chosen.shape[1]) < filled[:, None]]] = True
-    return marked
-
-
-class _Chosen(NamedTuple):
-    """Models, the scale and its freedom, the usual scale, and the usual residuals, as `Nearby` has them."""
-
-    models: tuple[tuple[float, Model], ...]
-    scale: float
-    freedom: float
-    usual_scale: float
-    usual_residuals: tuple[float, float]
-
-
-def _chosen(
-    pyramids: Sequence[Pyramid],
-    rows: Sequence[Array | None],
-    inner: Sequence[Index],
-    places: Places,
-    span: Array,
-    floor: float,
-    windows: int,
-) -> _Chosen:
-    """Return the covariance that windows around some observations of each pyramid make likely."""
-    largest = max(pyramids, key=lambda pyramid: pyramid.count)
-    dense, count = largest.count <= DENSE, sum(p.count for p in pyramids)
-    smoothest = SMOOTHEST if dense else SLOPED
-    very_few = largest.count <= VERY_FEW
-    single, double = (Prior.over(largest.metric, span, places, q, smoothest, floor, very_few) for q in (1, 2))
-    few, everything, sampled = _windows(pyramids, rows, inner, windows)
-    if very_few:
-        models = tuple(single.drawn(everything))
-    else:
-        models = tuple(likeliest(few, everything, (single, double if count >= TWO else None), count <= SMALL))
-    residuals = everything.residuals(models[0][1])
-    scales = sampled.scales(models[0][1])
-    scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
-    return _Chosen(models, scale, freedom, float(scales.mean()), residuals)
-
-
-def _calibration(field: Nearby, own: Index) -> tuple[Array, Array]:
-    """Return `calibration`, from observations that are predicted from others some distance away.
-
-    Of errors over their standard deviations, the quantile of 95 % is compared with that of a normal distribution,
-    as far as it is the field, not noise, that they come from.
-    """
-    p, alone, blocks = field.pyramid, np.ones(1), np.arange(own.size + 1)
-    knots = []
-    for distance in DISTANCES:
-        chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, max(distance, float(np.finfo(float).eps)))
-        if filled.min() == 0:
-            break
-        combined = field._combined(chosen, filled, p.places[own, None], alone, blocks, True)
-        noise = field.noise_share * combined.scale / p.counts[own]
-        error = np.abs(p.values[own] - combined.mean) / np.sqrt(combined.variance + noise)
-        stretch = float(np.quantile(error, 0.95)) / NORMAL
-        share = float(np.median(combined.variance / (combined.variance + noise)))
-        own_stretch = math.sqrt(1 + (stretch**2 - 1) * share)
-        # Gaps have other shapes than those made here, so errors across gaps are never shortened.
-        own_stretch = own_stretch if distance == 0 else max(own_stretch, 1.0)
-        knots.append((math.log(max(np.median(combined.left), 1e-12)), own_stretch))
-    shares, stretches = np.array(sorted(knots)).T
-    return shares, stretches
-
-
-def _pyramid(member: Observed, places: Places, metric: Array) -> Pyramid:
-    observations = Level.of(places(member.coordinates), member.values, member.weights)
+def pyramid_of(coordinates: Array, values: Array, weights: Array, places: Places, metric: Array) -> Pyramid:
+    """Return the pyramid of some observations, whose cells have widths of a metric."""
+    observations = Level.of(places(coordinates), values, weights)
     grid = Grid(metric, observations.places.min(axis=0))
-    if member.values.size <= DENSE:
+    if values.size <= DENSE:
         return Pyramid.of([observations], grid)
     first = observations.grouped(grid, 1)
     far = coarser(grid, observations.grouped(grid, 2), len(NEIGHBOURS), SANDWICHED)
     levels = [first, *far] if first.values.size >= FEWEST else []
     return Pyramid.of([observations, *levels], grid)
-
-
-def _windows(
-    pyramids: Sequence[Pyramid], rows: Sequence[Array | None], inner: Sequence[Index], number: int
-) -> tuple[Windows, Windows, Windows]:
-    """Return windows for searches that start, for those that end, and as a sample of all.
-
-    Of small data each member is a window.
-    """
-    rng = np.random.default_rng(0)
-    sampled = rng.permutation(len(pyramids))[:FEW]
-    largest = max(pyramids, key=lambda pyramid: pyramid.count)
-    everything = []
-    for i in sampled:
-        p = pyramids[i]
-        everything.append(Window(p.places, p.levels, p.counts, p.values, rows[i]))
-    dense = largest.count <= DENSE
-    if dense and largest.count <= SMALL:
-        return (Windows(largest.spread, everything),) * 3
-    kinds = WINDOWS[:1] if dense else WINDOWS
-    each = -(-number // len(sampled))
-    small, wide = [], []
-    for i in sampled:
-        p = pyramids[i]
-        centres = p.places[rng.permutation(inner[i])[: CANDIDATES * each]]
-        parts = np.array_split(centres, len(kinds))
-        lists = [p.lists(part, wanted) for part, wanted in zip(parts, kinds, strict=True)]
-        chosen = [lively(p, own, -(-each // len(kinds)), rng) for own in lists]
-        small += Windows.of(
-            p, [i for pair in itertools.zip_longest(*chosen) for i in pair if i is not None]
-        ).items
-        wide += Windows.of(p, lists[-1]).items
-    few = Windows(largest.spread, small[:FEW])
-    if dense:
-        return few, Windows(largest.spread, everything), Windows(largest.spread, everything)
-    return few, Windows(largest.spread, small), Windows(largest.spread, wide)

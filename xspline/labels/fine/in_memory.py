@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from xspline.kriging import nearby
-from xspline.kriging.nearby import Observed
+from xspline.kriging import fitting
+from xspline.kriging.fitting import Observed
+from xspline.kriging.nearby import DENSE
 from xspline.kriging.places import Places
 from xspline.labels import evaluation
 from xspline.labels.fine.field import Fine, fitted_rows
@@ -36,13 +37,13 @@ WINDOWS_PER_SECOND = 12
 
 def windows_in(seconds: float) -> int:
     """Return how many windows of the data the choice of a fine field looks at within a budget."""
-    return int(min(max(WINDOWS_PER_SECOND * seconds, nearby.FEW), nearby.MANY))
+    return int(min(max(WINDOWS_PER_SECOND * seconds, fitting.FEW), fitting.MANY))
 
 
 def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
     """Return the seconds of one core, and the bytes of memory, that the fine field of so many values takes about."""
     count = int(observed.data.size)
-    if count <= nearby.DENSE:
+    if count <= DENSE:
         return SECONDS_OF_FEW + SECONDS_PER_CUBE * count**3, 3 * 8 * count**2
     return count * SECONDS_PER_VALUE + windows / WINDOWS_PER_SECOND / 2, count * BYTES_PER_VALUE
 
@@ -89,7 +90,7 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
         parts.append(Observed(points, values[k][used[k]], own / own.mean(), rows))
     places = places_of(space)
     steps = np.array([_step(parts[0].coordinates, j, spans[name]) for j, name in enumerate(space.names)])
-    fields = iter(nearby.fit(parts, places, steps, rounding(whole[used]), windows))
+    fields = iter(fitting.fit(parts, places, steps, rounding(whole[used]), windows))
     return Fine(tuple(next(fields) if k else None for k in enough), space.names)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.kriging import nearby
+from xspline.kriging import fitting, nearby
 from xspline.kriging.nearby import DENSE, NEIGHBOURS, SANDWICHED, TAKEN, Nearby
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import WIDER, Grid, Level, Pyramid, coarser, metric_of
@@ -398,7 +398,7 @@ def _sample(
     inner = np.random.default_rng(0).permutation(inside)[:INNER]
     first = observations.grouped(grid, 1)
     pyramid = Pyramid.of([observations, first], grid, nearby.reach_of(places.coordinates))
-    marked = nearby.in_neighbourhoods(pyramid, inner)
+    marked = fitting.in_neighbourhoods(pyramid, inner)
     near = marked[: len(points)].copy()
     near[inner] = False
     kept = np.concatenate([inner, np.flatnonzero(near)])
@@ -439,4 +439,4 @@ def _fitted_to_sample(
     pyramid = Pyramid.of([observations, first, *far], grid, reach)
     steps = np.array([step_of(x) for x in stored.along])
     sampled = np.stack([rng.choice(x, TAKEN) for x in stored.along], axis=1)
-    return nearby.fit_sample(pyramid, coordinates, inner, places, steps, least_noise, windows, sampled)
+    return fitting.fit_sample(pyramid, coordinates, inner, places, steps, least_noise, windows, sampled)
