@@ -199,13 +199,8 @@ def plan(
 ) -> Plan:
     """Say what accumulating `source` and solving in `space` would cost. Computes and reads nothing.
 
-    Parameters
-    ----------
-    source : the variable.
-    space : where it is fitted.
-    device : None or "cuda".
-    solver : the solver for a Gram; None for that of least squares.
-    limits : sizes of regions, reads and merges.
+    The device is None or "cuda"; `solver` returns the solver for a Gram, None stands for that of least squares; and
+    `limits` are sizes of regions, reads and merges.
     """
     check_device(device)
     source = prepare(source, limits)

@@ -85,23 +85,19 @@ def sums(
 ) -> list[Any]:
     """Return the Sums of each source: those in memory at once, the others in one compute for all of them.
 
-    Of a source that several holders share, they are HolderSums: the Sums of each holder by its code.
+    Of a source that several holders share, they are HolderSums: the Sums of each holder by its code. It raises
+    ValueError where the checkpoint is no directory, of another version, or damaged, and WorkerMemoryError where workers
+    were killed again and again, and ClusterLostError where client or scheduler went away.
 
     Parameters
     ----------
     sources : variables to accumulate.
     space : where they are fitted.
     device : None (where the data are) or "cuda".
-    checkpoint : directory that all workers see, for partial sums; those that are there are not computed again.
-        Sources in memory are summed at once.
+    checkpoint : directory that all workers see, for partial sums; those that are there are not computed again. Sources
+        in memory are summed at once.
     stamp : tells the version of stored arrays to the checkpoint.
     limits : sizes of regions, reads and merges.
-
-    Raises
-    ------
-    ValueError : the checkpoint is no directory, of another version, or damaged.
-    WorkerMemoryError : workers were killed again and again.
-    ClusterLostError : client or scheduler went away.
     """
     check_device(device, here=active_client() is None)
     lazy = [source for source in sources if source.is_lazy]
@@ -304,15 +300,10 @@ def _add_tree(graph: Graph, keys: BlockKeys, steps: Sequence[Sequence[int]], rec
 class _Recipe:
     """What every task of one source needs; it travels once to each worker.
 
-    Attributes
-    ----------
-    source : values are None or a reader; auxiliary arrays that come block by block are None.
-    space : where it is fitted.
-    cuts : blocks, groups of them or regions over the data: a task each.
-    read : shape of what is summed at once within a region or a group.
-    blocks : of a Dask array; the regions of a store.
-    device : where blocks are processed.
-    limits : of what waits to be merged, and of repeated reads.
+    Values of `source` are None or a reader, and its auxiliary arrays that come block by block are None. `cuts` are
+    blocks, groups of them or regions over the data: a task each. `read` is the shape of what is summed at once within a
+    region or a group. `blocks` are those of a Dask array; the regions of a store. `limits` are those of what waits to
+    be merged, and of repeated reads.
     """
 
     source: Source
@@ -389,14 +380,9 @@ def _sum_stepwise(
     """Return the Sums of a region, taken step by step.
 
     Steps are merged axis by axis, so that factors of separable masks meet again as products. What waits to be merged
-    is little, or less than the sum: memory is bounded, and so is copying.
-
-    Parameters
-    ----------
-    recipe, region : which box of the data.
-    arrays : the large auxiliary arrays, over all of it.
-    bounds : of the steps along each axis.
-    values : of one step.
+    is little, or less than the sum: memory is bounded, and so is copying. `region` is a box of the data, all of which
+    the large auxiliary `arrays` cover; `bounds` are those of the steps along each axis, and `values` returns those of
+    one step.
     """
     batch, frame, limits = recipe.source.layout.batch_axes, recipe.space.frame, recipe.limits
     order = (*batch, *recipe.source.consumed)

@@ -26,11 +26,9 @@ MEMBERS = 16  # batch members that share a pass over rows sorted by cell; more o
 class SumsBySlab:
     """Sum of contracted slabs, in the order of the slab axes, unrolled; tidied once, at the end.
 
-    Parameters
-    ----------
-    component : other groups have extent 1 and vanish, except batch axes.
-    pairs : pairs (G) or moments (h).
-    last : the slab axis whose coefficients are the last of the total, as they are of what is added.
+    Other groups than those of `component` have extent 1 and vanish, except batch axes. There are pairs (G) if `pairs`,
+    else moments (h). `last` is the slab axis whose coefficients are the last of the total, as they are of what is
+    added.
     """
 
     def __init__(self, walk: Walk, component: Component, pairs: bool, last: int | None = None) -> None:

@@ -30,10 +30,8 @@ PRODUCT_ENTRIES = 1 << 20  # of a table of products of values that are alive at 
 def choose_engine(array: Array, engine: str | Engine | None = None) -> Engine:
     """The compiled loops for NumPy arrays, the definition for every other namespace.
 
-    Parameters
-    ----------
-    engine : "numba", "namespace", Engine or None; None: by the array. The named one that is not compiled goes by slabs,
-        whatever the layout.
+    An engine is "numba", "namespace" or an Engine; None: by the array. The named one that is not compiled goes by
+    slabs, whatever the layout.
     """
     if not (engine is None or isinstance(engine, str)):
         return engine
@@ -247,10 +245,7 @@ def _products(rows: Rows, which: Integers) -> Floats:
 class CompiledEngine:
     """Contractions of NumPy arrays in compiled loops.
 
-    Attributes
-    ----------
-    sweeps, sizes : see `ArrayApiEngine`.
-    compiled : whether compiled loops locate the rows of B-splines.
+    For `sweeps` and `sizes` see `ArrayApiEngine`; `compiled` tells whether compiled loops locate the rows of B-splines.
     """
 
     sweeps: bool = True

@@ -83,13 +83,9 @@ def over_domain(
 ) -> xr.Dataset:
     """Return the Dataset of ``recover`` by "profile" or "weak".
 
-    Raises
-    ------
-    Unsuitable
-        A basis is a union, one term of the field was selected, what is known does not reach between labels, variables
-        have different batch dimensions, or parameters enter differently.
-    ValueError
-        The constants are not determined.
+    It raises Unsuitable where a basis is a union, one term of the field was selected, what is known does not reach
+    between labels, variables have different batch dimensions, or parameters enter differently, and ValueError where the
+    constants are not determined.
     """
     variables = list(dict.fromkeys(value.variable for e in equations for value in e.values))
     dims = [field.variables[name].batch_dims for name in variables]

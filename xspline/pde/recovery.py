@@ -222,15 +222,8 @@ def bases_for(space: Space, cells: Mapping[str, int], equations: Sequence[Equati
 
     Each has two degrees more than the highest derivative along its coordinate, at least 3, and as many cells as are
     requested. Where the normal equations would be a band of more than 200 MB, all coordinates have fewer cells by one
-    factor. The number of cells is even, so that every second knot can be left out.
-
-    Parameters
-    ----------
-    space : Space
-        The coordinates of the data; its bases do not matter.
-    cells : mapping of str to int
-        Knot cells that the labels of each coordinate support.
-    equations : sequence of Equation
+    factor. The number of cells is even, so that every second knot can be left out. `space` has the coordinates of the
+    data, whatever its bases, and `cells` are the knot cells that the labels of each coordinate support.
     """
     variables = len({value.variable for e in equations for value in e.values})
     orders = {name: highest_orders(equations).get(name, 0) for name in space.names}
@@ -312,13 +305,7 @@ def _has_derivatives(equations: Sequence[Equation]) -> bool:
 
 
 def _fitted(field: FieldBase[Any]) -> Field[Any]:
-    """Return the field; draws have no statistics of their own.
-
-    Raises
-    ------
-    TypeError
-        They are draws.
-    """
+    """Return the field; draws have no statistics of their own. They raise TypeError."""
     if not isinstance(field, Field):
         raise TypeError(
             "draws have no observations of their own; ask the field that they were drawn from, or pass "

@@ -35,17 +35,9 @@ def conjugate_gradients(
 ) -> tuple[Array, int, float]:
     """A⁻¹ rhs for several right-hand sides [m, ..] side by side.
 
-    The recursion's residual ends a run; the true one, b − A x, decides whether another run refines x.
-
-    Returns
-    -------
-    x : ndarray, [m, ..]
-    iterations : int
-    residual : float, the largest ‖b − A x‖ / ‖b‖.
-
-    Raises
-    ------
-    ConvergenceError
+    The recursion's residual ends a run; the true one, b − A x, decides whether another run refines x. It returns x, [m,
+    ..], the number of iterations and the largest ‖b − A x‖ / ‖b‖, and raises ConvergenceError where this stays above
+    the tolerance.
     """
 
     def correct(r: Array, share: Array, left: int) -> tuple[Array, int]:
@@ -63,12 +55,9 @@ def refined(
 ) -> tuple[Array, int, float]:
     """Solutions that runs of iterations correct until their true residuals, b − A x, are small enough.
 
-    Parameters
-    ----------
-    residual : x to b − A x.
-    correct : a residual [m, ..], by how much of its size it has to fall at least, [m], and the most iterations, to a
-        correction of x and the iterations that it took.
-    rhs, tolerance, most : as of `conjugate_gradients`, and so are the results and the error.
+    `residual` takes x to b − A x. `correct` takes a residual [m, ..], by how much of its size it has to fall at least,
+    [m], and the most iterations, to a correction of x and the iterations that it took. All else, the results and the
+    error are as of `conjugate_gradients`.
     """
     norm = norm_of(rhs)
     norm[norm == 0] = 1.0
@@ -167,12 +156,8 @@ def square_root(matvec: LinearMap, z: Array) -> Array:
 def inverse_root(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array) -> Array:
     """(M⁻¹A)^-½ x for several x [m, ..] side by side, A and M symmetric and positive definite, on the host.
 
-    Of x with the covariance M⁻¹ it has A⁻¹. The basis V of the Krylov space is orthonormal in the metric of M.
-
-    Parameters
-    ----------
-    rest, near_solve, near_matvec : products with A − M, M⁻¹ and M.
-    x : [m, ..]
+    Of x with the covariance M⁻¹ it has A⁻¹. The basis V of the Krylov space is orthonormal in the metric of M. `rest`,
+    `near_solve` and `near_matvec` are products with A − M, M⁻¹ and M.
     """
     return _power(rest, near_solve, near_matvec, x, -0.5)
 

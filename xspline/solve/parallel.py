@@ -63,13 +63,8 @@ class Gpu(Protocol):
 class Resources:
     """What a solve may use.
 
-    Parameters
-    ----------
-    cores : processor cores.
-    memory : bytes of memory on the host.
-    gpu : device of dense systems that fit there and are worth the transfer; all others, which are small or have
-        structure, stay on the host.
-    costs : what solvers cost here.
+    `memory` is in bytes, on the host. `gpu` is the device of dense systems that fit there and are worth the transfer;
+    all others, which are small or have structure, stay on the host. `costs` are what solvers cost here.
     """
 
     cores: int

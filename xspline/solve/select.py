@@ -53,20 +53,12 @@ def candidates(
 ) -> list[Choice]:
     """Choose a solver for (G + Λ) c = h: the fastest that the structure admits and the memory holds.
 
-    After it come those that take over, one after the other, where iterations do not converge.
-
-    Parameters
-    ----------
-    gram, penalty : G, and Λ without batch axes.
-    solver : one of `SOLVERS`, to have that one.
-    exact : only solvers that know the inverse: iterations estimate traces.
-    resources : cores, memory, and a GPU for dense systems that fit there, where it is faster than any solver on the
-        host; those of this process and machine if they are not given.
-
-    Raises
-    ------
-    ValueError : an unknown solver, or one that the structure does not admit.
-    TooLargeError : more bytes than there is memory.
+    After it come those that take over, one after the other, where iterations do not converge. `gram` and `penalty` are
+    G, and Λ without batch axes. `solver` is one of `SOLVERS`, to have that one; with `exact` only solvers that know the
+    inverse come, as iterations estimate traces. `resources` are cores, memory, and a GPU for dense systems that fit
+    there, where it is faster than any solver on the host; those of this process and machine if they are not given. It
+    raises ValueError for an unknown solver, or one that the structure does not admit, and TooLargeError where more
+    bytes are needed than there is memory.
     """
     if solver is not None and solver not in SOLVERS:
         raise ValueError(
@@ -103,11 +95,8 @@ def candidates(
 class _Structure:
     """What is known of a system, and what each solver would cost.
 
-    Parameters
-    ----------
-    product : G as one product, if it is one.
-    kept : bytes of factorisations that a solver keeps.
-    held : solvers that exist at a time.
+    `product` is G as one product, if it is one, `kept` the bytes of factorisations that a solver keeps, and `held` the
+    number of solvers that exist at a time.
     """
 
     gram: Gram

@@ -26,12 +26,9 @@ class Support:
 
     Sums over rows are collected *unrolled*: an array whose first axis are the functions that have neighbours, with a
     second axis of `depth` entries at each. There every cell touches the same places, counted from its first function:
-    what belongs to functions of every cell alone waits at that one, and is added up in the end.
-
-    Parameters
-    ----------
-    near : neighbours in a cell: p + 1, or all K functions of a global basis.
-    everywhere : m, functions active in every cell of a basis that has both.
+    what belongs to functions of every cell alone waits at that one, and is added up in the end. `near` are neighbours
+    in a cell: p + 1, or all K functions of a global basis. `everywhere` is m, functions active in every cell of a basis
+    that has both.
     """
 
     near: int
@@ -169,13 +166,8 @@ def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
 def combine(series: Floats, values: Floats, cell: Integers) -> Floats:
     """Sum over l of series[cell, a, l] values[:, l] as [n, q], laid out function by function.
 
-    Term by term and without BLAS: a row has the same bits in any batch of rows, on any number of threads.
-
-    Parameters
-    ----------
-    series : [1 or m, q, L]; with one row, the same for every cell.
-    values : [n, L].
-    cell : [n].
+    Term by term and without BLAS: a row has the same bits in any batch of rows, on any number of threads. `series` is
+    [1 or m, q, L], with one row the same for every cell, `values` [n, L] and `cell` [n].
     """
     same_everywhere = series.shape[0] == 1
     out = np.zeros((series.shape[1], cell.size))
@@ -352,12 +344,9 @@ class Harmonics(TermFunctions):
 class Global(PairFeatures):
     """Features of one cell in which all functions are active.
 
-    Parameters
-    ----------
-    terms : their functions follow each other.
-    span : range of the integrals of `roughness`.
-    max_order : highest derivative that makes sense; those of a polynomial are zero above it.
-    points : [K] labels; the names of the functions by default.
+    The functions of `terms` follow each other, and `span` is the range of the integrals of `roughness`. `max_order` is
+    the highest derivative that makes sense; those of a polynomial are zero above it. `points`, [K], are labels, the
+    names of the functions by default.
     """
 
     terms: tuple[TermFunctions, ...]

@@ -18,10 +18,8 @@ DEVICES = (None, "cuda")
 def check_device(device: str | None, *, here: bool = False) -> None:
     """Raise unless `device` is None or "cuda"; with `here`, also unless this process has a GPU.
 
-    Raises
-    ------
-    ValueError : any other name.
-    ImportError, RuntimeError : with `here`: CuPy is not installed, or sees no GPU.
+    It raises ValueError for any other name; with `here` ImportError where CuPy is not installed, and RuntimeError where
+    it sees no GPU.
     """
     if device not in DEVICES:
         raise ValueError(

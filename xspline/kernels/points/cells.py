@@ -180,10 +180,8 @@ class ByCell:
 class Cells(ByCell):
     """The rows of a group in the order of their cells, as NumPy arrays; keys and order are int32.
 
-    Attributes
-    ----------
-    coordinates : [n], one per coefficient axis.
-    ends : [occupied], number of sorted rows up to the end of each cell that holds rows.
+    `coordinates`, [n], are one per coefficient axis, and `ends`, [occupied], the numbers of sorted rows up to the end
+    of each cell that holds rows.
     """
 
     features: tuple[Features, ...]
@@ -240,12 +238,9 @@ class Cells(ByCell):
 class CellTotals:
     """Moments and pairs of a group, cell by cell, unrolled.
 
-    Compiled loops begin with the last axis: sorted cells are neighbours along it.
-
-    Attributes
-    ----------
-    extents : per coefficient axis, how many coefficients there are, unrolled.
-    moment, pairs : [members, coefficients, depth], all axes raveled, on the host; depths are those of the supports.
+    Compiled loops begin with the last axis: sorted cells are neighbours along it. `extents` tell per coefficient axis
+    how many coefficients there are, unrolled. `moment` and `pairs`, [members, coefficients, depth], are on the host,
+    all axes raveled; depths are those of the supports.
     """
 
     def __init__(self, cells: Cells, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:

@@ -34,12 +34,8 @@ class FittedModel:
 
     Parameters
     ----------
-    subset : Subset
-    result : SearchResult
-    coefficients : mapping of str to ndarray, [K..]
-        Of the field that obeys the equation, by variable.
-    bic : float
-        n log(rss / n) and the cost of the set; infinite where the search did not converge.
+    coefficients : [K..], of the field that obeys the equation, by variable.
+    bic : n log(rss / n) and the cost of the set; infinite where the search did not converge.
     """
 
     subset: Subset
@@ -52,11 +48,7 @@ class FittedModel:
 class Library:
     """All candidate terms of one equation, and the models that were fitted.
 
-    Parameters
-    ----------
-    problem : EquationProblem
-        Of the equation that has all terms.
-    models : dict of Subset to FittedModel
+    Its problem is that of the equation which has all terms.
     """
 
     problem: EquationProblem
@@ -91,15 +83,8 @@ class Library:
     ) -> FittedModel:
         """Return a model; a set that was fitted before is not fitted again.
 
-        Parameters
-        ----------
-        subset : Subset
-        coefficients : mapping of str to ndarray, [K..]
-            Where the search starts.
-        theta : ndarray, [k]
-            Constants of all candidates, at which it starts.
-        hasty : bool
-            Whether the search is given up after a few steps.
+        The search starts from `coefficients` of each variable, [K..], and constants `theta` of all candidates, [k]; a
+        hasty one is given up after a few steps.
         """
         known = self.models.get(subset)
         given_up = known is not None and math.isinf(known.bic) and known.result.steps <= HASTY
@@ -154,10 +139,7 @@ class Library:
     def _weak(self) -> tuple[Array, Array, Parabola]:
         """The regression of the fit on smooth test functions: rows [k, tests], target [tests], sums of squares.
 
-        Raises
-        ------
-        ValueError
-            A term is zero, or not finite somewhere.
+        It raises ValueError where a term is zero, or not finite somewhere.
         """
         (constraint,) = self.problem.constraints.each
         smooth = replace(constraint, smooth=True)

@@ -180,17 +180,8 @@ def constrained(
 class ConstrainedSystem(DirectSystem):
     """A⁻¹ + Y S⁻¹Yᵀ + δδᵀ/σ²: the covariance of one variable's coefficients over σ², the constants being estimated too.
 
-    δ is what the knots leave of an error, from every second one.
-
-    Parameters
-    ----------
-    data : ScaledSums
-    step : Step
-        Whose factor is that of G + Λ.
-    variable : int
-        Its number among the variables.
-    unresolved : ndarray, [P, coordinates], optional
-        δ/σ along each coordinate.
+    δ is what the knots leave of an error, from every second one. `variable` is its number among the variables of
+    `data`. The factor of `step` is that of G + Λ, and `unresolved`, [P, coordinates], is δ/σ along each coordinate.
     """
 
     data: ScaledSums

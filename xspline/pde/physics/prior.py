@@ -42,14 +42,8 @@ RATIO = 1e5  # weight of the equation over the roughness up to which log|Λ|₊ 
 class RestrictedScore:
     """Minus the logarithm of a restricted likelihood, up to a constant, as a function of logarithms of strengths.
 
-    Parameters
-    ----------
-    value : float
-        Infinite where the system is not determined.
-    cost : ndarray
-        What each part of the penalty costs, in units of σ².
-    freedom : ndarray
-        The degrees of freedom that each part takes from the field.
+    `value` is infinite where the system is not determined; `cost` is what each part of the penalty costs, in units of
+    σ², and `freedom` the degrees of freedom that it takes from the field.
     """
 
     value: float
@@ -83,16 +77,8 @@ class RestrictedScore:
 class ChosenStrengths(NamedTuple):
     """Where a search for strengths ended.
 
-    Parameters
-    ----------
-    strengths : ndarray
-        Of the terms, and of the equation.
-    score : float
-    evaluations : int
-        How many scores were computed.
-    settled : bool
-    sides : ndarray of int
-        The bound that each strength is at: −1, 0 or 1.
+    `strengths` are those of the terms and of the equation, `evaluations` counts the scores that were computed, and
+    `sides` tells the bound that each strength is at: −1, 0 or 1.
     """
 
     strengths: Array
@@ -106,16 +92,9 @@ class ChosenStrengths(NamedTuple):
 class EquationPrior:
     """Least squares of data, a quadratic roughness and the squared residual of a linear equation.
 
-    Parameters
-    ----------
-    data : Data
-        Of one variable.
-    constraints : Constraints
-        One linear equation without unknown constants.
-    given : Gram
-        Roughness of known strength.
-    terms : sequence of Gram
-        Roughnesses of strength one, whose strengths are searched for; constants cost nothing.
+    The data are those of one variable, `constraints` is one linear equation without unknown constants, and `given` the
+    roughness of known strength. `terms` are roughnesses of strength one, whose strengths are searched for; constants
+    cost nothing.
     """
 
     data: ScaledSums

@@ -35,12 +35,8 @@ class Unsuitable(ValueError):
 class ProjectedCoordinate:
     """One coordinate of a field, with the nodes at which an equation is integrated against test functions.
 
-    Parameters
-    ----------
-    features : Features
-        The functions of the field.
-    nodes, weights : ndarray, [n]
-        Of quadrature over the domain, or over one period.
+    `features` are the functions of the field; `nodes` and `weights`, [n], are of quadrature over the domain, or over
+    one period.
     """
 
     features: Features
@@ -49,13 +45,7 @@ class ProjectedCoordinate:
 
     @staticmethod
     def of(space: Space, axis: int) -> ProjectedCoordinate:
-        """Return the coordinate of a space.
-
-        Raises
-        ------
-        Unsuitable
-            Its basis is a union.
-        """
+        """Return the coordinate of a space. It raises Unsuitable where its basis is a union."""
         features = space.features[axis]
         if (spline := _spline(features)) is not None:
             p = spline.degree
@@ -114,11 +104,7 @@ class ProjectedCoordinate:
         """Return the matrix that gives the coefficients of the nearest coarse function, in the mean of squares.
 
         The nearest coefficients would be wrong: of high degrees they are large where their functions are small.
-
-        Parameters
-        ----------
-        refining : ndarray, [K, coarse]
-            Matrix from coefficients of coarse functions to coefficients of the same functions here.
+        `refining`, [K, coarse], takes coefficients of coarse functions to coefficients of the same functions here.
         """
         values = np.sqrt(self.weights)[:, None] * self.values(0)
         return np.asarray(np.linalg.lstsq(values @ refining, values, rcond=None)[0])
@@ -173,11 +159,7 @@ class ProjectedCoordinate:
 class Pairs:
     """Test functions and functions of the field that meet, along one coordinate.
 
-    Parameters
-    ----------
-    coordinate : Coordinate
-    tests : ndarray, [I, n]
-        Test functions at the nodes, times the weights.
+    `tests`, [I, n], are the test functions at the nodes, times the weights.
     """
 
     coordinate: ProjectedCoordinate

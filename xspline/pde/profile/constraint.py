@@ -22,18 +22,9 @@ from xspline.spaces import Space
 class Constraint:
     """One equation as a residual on test functions, r = ∫ψ (response − Σ_k τ_k term_k).
 
-    Parameters
-    ----------
-    equation : Equation
-    parameters : tuple of Power
-        The parameters of all equations; τ_k is the power in which a parameter enters.
-    names : tuple of str
-        The names of the coordinates, in Space order.
-    coordinates : tuple of Coordinate
-    known : mapping of str to number or ndarray
-        Values at the nodes of what is known and of coordinates, by name.
-    smooth : bool
-        Whether the test functions are those of a weak form, which are few and smooth.
+    `parameters` are those of all equations; τ_k is the power in which a parameter enters. `names` and `coordinates` are
+    in Space order, and `known` has the values at the nodes of what is known and of coordinates, by name. With `smooth`
+    the test functions are those of a weak form, which are few and smooth.
     """
 
     equation: Equation
@@ -169,13 +160,7 @@ class Constraint:
 class Constraints:
     """Equations that hold at once, over the coefficients of one or several variables.
 
-    Parameters
-    ----------
-    space : Space
-    variables : tuple of str
-        The variables whose coefficients are unknown.
-    parameters : tuple of Power
-    each : tuple of Constraint
+    Unknown are the coefficients of `variables`, over one space.
     """
 
     space: Space

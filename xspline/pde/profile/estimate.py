@@ -38,30 +38,18 @@ class Profile:
 
     Parameters
     ----------
-    value, resolution : ndarray, [k]
-        Estimates, and what the knots leave of an error.
-    covariance : ndarray, [k, k]
-        NaN where errors are withheld.
-    lower, upper : ndarray, [k]
-        Ends of the 95 % intervals.
-    sigma : float
-        Standard deviation of an observation of weight 1 about the constrained field.
-    adequacy, probability : float
-        F ratio of the constrained fit against the free one, and how probable a larger one is; NaN where data do not
-        determine the free one.
-    converged : bool
-    by_holders : ndarray, [k, k]
-        Covariance from the scores of holders, for errors that are correlated within one; NaN where it is not known.
-    weak : WeakEstimate
-    steps, freedom : int
-        Factorisations; directions that initial and boundary values and the constants take.
-    result : Result
-    unresolved : ndarray, [P, d]
-        What the knots of each coordinate leave of an error of the field's coefficients.
-    limited_by : str
-        The coordinate of which more knots are needed before errors can be believed; empty otherwise.
-    remarks : tuple of str
-        Sentences without a full stop.
+    value, resolution : [k], estimates, and what the knots leave of an error.
+    covariance : [k, k], NaN where errors are withheld.
+    lower, upper : [k], ends of the 95 % intervals.
+    sigma : standard deviation of an observation of weight 1 about the constrained field.
+    adequacy, probability : F ratio of the constrained fit against the free one, and how probable a larger one is; NaN
+        where data do not determine the free one.
+    by_holders : [k, k], covariance from the scores of holders, for errors that are correlated within one; NaN where it
+        is not known.
+    steps, freedom : factorisations; directions that initial and boundary values and the constants take.
+    unresolved : [P, d], what the knots of each coordinate leave of an error of the field's coefficients.
+    limited_by : the coordinate of which more knots are needed before errors can be believed; empty otherwise.
+    remarks : sentences without a full stop.
     """
 
     value: Array
@@ -86,10 +74,7 @@ class Profile:
 def profile(problem: EquationProblem) -> Profile:
     """Return the constants for which a field that obeys the equations exactly is nearest to the data.
 
-    Raises
-    ------
-    TooLargeError
-        The normal equations do not fit in memory.
+    It raises TooLargeError where the normal equations do not fit in memory.
     """
     weak = problem.weak()
     search = problem.search
@@ -262,16 +247,11 @@ class HalvedKnots(NamedTuple):
 
     Parameters
     ----------
-    change : ndarray, [k]
-        By how much the constants change, added up over coordinates.
-    resolution : ndarray, [k]
-        What the knots leave of an error of the constants.
-    rss : float
-        The largest residual sum of squares.
-    of_field : ndarray, [P, coordinates]
-        What the knots leave of an error of the field's coefficients.
-    coarsest : str
-        The coordinate whose knots change the constants most.
+    change : [k], by how much the constants change, added up over coordinates.
+    resolution : [k], what the knots leave of an error of the constants.
+    rss : the largest residual sum of squares.
+    of_field : [P, coordinates], what the knots leave of an error of the field's coefficients.
+    coarsest : the coordinate whose knots change the constants most.
     """
 
     change: Array

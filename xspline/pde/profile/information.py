@@ -141,12 +141,9 @@ def noise_added(search: ConstrainedLeastSquares, result: SearchResult) -> Array:
 class Lacking(NamedTuple):
     """What is said of terms that the equations lack.
 
-    Parameters
-    ----------
-    doubts, remarks : tuple of str
-        Of a term that is there beyond doubt, for which errors are withheld, and of one that may be.
-    below, above : ndarray, [k]
-        By how much intervals have to be longer to hold the constants that there are with a term that may be.
+    `doubts` are of a term that is there beyond doubt, for which errors are withheld, and `remarks` of one that may be.
+    By `below` and `above`, [k], intervals have to be longer to hold the constants that there are with a term that may
+    be.
     """
 
     doubts: tuple[str, ...]

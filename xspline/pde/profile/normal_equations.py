@@ -30,16 +30,8 @@ TOGETHER = 4  # tests that are multiplied at a time: fewer leave more numbers to
 class BandOrder:
     """Coefficients of several variables in one row: outermost coordinate, next coordinate, variable, other ones.
 
-    Parameters
-    ----------
-    frame : Frame
-    variables : tuple of str
-    axes : tuple of int
-        Coordinates from the outermost to the innermost.
-    position : ndarray of int, [K]
-        The place of each function of the outermost coordinate; on a circle they are folded.
-    reach : int
-        How many functions of the outermost coordinate a band spans.
+    `axes` are coordinates from the outermost to the innermost. `position`, [K], is the place of each function of the
+    outermost one, where those of a circle are folded; a band spans `reach` of these functions.
     """
 
     frame: Frame

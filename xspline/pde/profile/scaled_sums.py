@@ -20,17 +20,8 @@ class ScaledSums:
     """Statistics of some variables, in units in which the diagonal of each variable's G is 1 on average.
 
     Equations are weighed against data by traces. In common units the variable of larger numbers would outweigh the
-    others there.
-
-    Parameters
-    ----------
-    order : BandOrder
-    sums : mapping of str to Sums
-        They have no batch axes, and a reference near the data.
-    precision : mapping of str to float
-        1 / σ² of an observation of weight 1, up to a factor that all variables share.
-    scale : mapping of str to float
-        The unit of each variable's coefficients.
+    others there. `sums` have no batch axes, and a reference near the data. `precision` is 1 / σ² of an observation of
+    weight 1, up to a factor that all variables share, and `scale` the unit of each variable's coefficients.
     """
 
     order: BandOrder

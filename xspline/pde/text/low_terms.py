@@ -16,12 +16,9 @@ from xspline.pde.text.symbols import Names, Value
 class LowTerm:
     """A product of a field and its derivatives.
 
-    Attributes
-    ----------
-    text : as an equation has it, with its constant: ``k*u*u_x``.
-    factors : of the product; none of a constant source.
-    constant : the name of its constant, which means nothing else.
-    code : the line that asks for the equations with this term.
+    `text` is as an equation has it, with its constant: ``k*u*u_x``. `factors` are those of the product, none of a
+    constant source; `constant` is the name of its constant, which means nothing else, and `code` the line that asks for
+    the equations with this term.
     """
 
     text: str
@@ -34,14 +31,8 @@ def low_terms(equations: Sequence[Equation], names: Names, arguments: str) -> li
     """Return for each equation what it may lack: 1, u, u², and of each coordinate u_x, u_xx and on, and u u_x.
 
     The order of a derivative goes to one more than that of the equations, and at least to the second; along time it
-    stays below theirs, as one more would say what the equation says already.
-
-    Parameters
-    ----------
-    equations : sequence of Equation
-    names : Names
-    arguments : str
-        What is known, varies or has letters, as Python, of the line of code.
+    stays below theirs, as one more would say what the equation says already. `arguments` have what is known, varies or
+    has letters, as Python, of the line of code.
     """
     words = {word for equation in equations for word in re.findall(r"\w+", equation.text)}
     constant = next(name for name in _constants() if name not in words and names.meaning(name) is None)

@@ -237,17 +237,8 @@ class BatchCholesky:
 
     LAPACK, called for one system after another, spends its time in the calls; here a step is one NumPy operation
     whose innermost axis is the batch. A system that its data do not determine goes on with a pivot of 1 and is
-    reported.
-
-    Parameters
-    ----------
-    band : [P, u + 1, systems], overwritten.
-
-    Attributes
-    ----------
-    pivot, weakest : [systems], smallest relative pivot of each system, and the coefficient it belongs to.
-    determined : [systems]
-    logdet : [systems], log|A|.
+    reported. The band, [P, u + 1, systems], is overwritten. For each system there are the smallest relative `pivot`,
+    the coefficient it belongs to, `weakest`, whether it is `determined`, and `logdet`, log|A|.
     """
 
     def __init__(self, band: Array) -> None:

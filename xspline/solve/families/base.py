@@ -33,12 +33,8 @@ BEYOND = 5.0  # a score exists so far, in the logarithm of a term's strength, ab
 class Bounds(NamedTuple):
     """A place to start at, and the bounds of ρ, [J]; log-strengths of terms, [T].
 
-    Parameters
-    ----------
-    start, lower, upper : [J]
-    even : [T], there each term weighs as much as the data.
-    most : [T], beyond these there is no score: products of ρ within their bounds would take a term to where its
-        rounding errors reach the constant.
+    ρ is [J]. Log-strengths of terms are [T]: at `even` each term weighs as much as the data, and beyond `most` there is
+    no score, as products of ρ within their bounds would take a term to where its rounding errors reach the constant.
     """
 
     start: Array
@@ -92,12 +88,8 @@ class Family(ABC):
 
         At the start penalty and data weigh the same on the diagonal of A. At the upper bound the roughest function
         that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G = Σw ⊗M; but no
-        further than where rounding errors of λS reach the constant, which only G determines.
-
-        Parameters
-        ----------
-        typical : the sum of the diagonal of G.
-        weight : Σw.
+        further than where rounding errors of λS reach the constant, which only G determines. `typical` is the sum of
+        the diagonal of G, and `weight` Σw.
         """
 
     @abstractmethod

@@ -46,13 +46,8 @@ from xspline.sums.integrals import with_events
 class SpaceTimes(Family):
     """`SpaceTime`: a strength for each order in space, how much each coordinate counts, roughness and mass in time.
 
-    Parameters
-    ----------
-    names : all coordinates of the space.
-    along : the coordinate that is time.
-    orders : the orders of derivatives in space, of which the first is 1.
-    order : the order of derivatives in time.
-    gram : G, which has a factor of its own along time.
+    `names` are all coordinates of the space, of which `along` is time. `orders` of derivatives are those in space, the
+    first of which is 1, and `order` is that in time. `gram` is G, which has a factor of its own along time.
     """
 
     def __init__(
@@ -149,9 +144,7 @@ class SpaceTimes(Family):
 def by_modes(family: SpaceTimes, rho: Array, resources: Resources) -> OfFactors:
     """Return log|Λ|₊ of a `SpaceTime` penalty, by modes of time.
 
-    Raises
-    ------
-    SingularSystemError : the strengths are too far apart for float64.
+    It raises SingularSystemError where the strengths are too far apart for float64.
     """
     space = family.space
     frame = family.space.frame
@@ -176,15 +169,8 @@ def by_modes(family: SpaceTimes, rho: Array, resources: Resources) -> OfFactors:
 class _PinnedModes(Separable):
     """The modes of Λ alone, where those of season and trend have one entry more on the diagonal.
 
-    Parameters
-    ----------
-    split : the split of that entry, 1, and the penalty.
-    null : how many modes get the entry: those with the least roughness.
-    place : the coefficient in space that the entry belongs to.
-
-    Attributes
-    ----------
-    pin : the entry as it is added.
+    `split` is that of the entry, 1, and the penalty, and `pin` the entry as it is added. It goes to `null` modes, those
+    with the least roughness, and belongs to the coefficient `place` in space.
     """
 
     def __init__(
@@ -216,11 +202,9 @@ class _PinnedModes(Separable):
 def space_times(gram: Gram, space: Space, names: Sequence[str], requested: SpaceTime) -> SpaceTimes:
     """Return the family of a `SpaceTime` penalty whose strengths are to be chosen.
 
-    Raises
-    ------
-    ValueError : it is not told which coordinate is time, or that has no factor of its own in G; a coordinate without a
-        B-spline; degrees too low for the orders in space, or straight lines without a cost there; season and trend that
-        the observed times do not determine.
+    It raises ValueError where it is not told which coordinate is time, or that has no factor of its own in G; where a
+    coordinate has no B-spline, degrees are too low for the orders in space, or straight lines cost nothing there; and
+    where the observed times do not determine season and trend.
     """
     along = _time(space)
     plain = [name for name in space.names if name not in names]

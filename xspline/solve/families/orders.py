@@ -153,9 +153,7 @@ def design_of_orders(orders: Sequence[int], alphas: Sequence[Sequence[int]]) -> 
 def smoothed(space: Space, method: str) -> tuple[str, ...]:
     """Return the coordinates with a B-spline, which are smoothed.
 
-    Raises
-    ------
-    ValueError : the method is unknown, there is no B-spline, or one has degree 0.
+    It raises ValueError where the method is unknown, there is no B-spline, or one has degree 0.
     """
     if method not in AUTOMATIC:
         raise ValueError(

@@ -31,10 +31,8 @@ LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies round
 class Product:
     """G_b = v_b F_1 ⊗ F_2 ⊗ …, the factors shared by the whole batch.
 
-    Parameters
-    ----------
-    factors : over the coefficient axes, all coefficients of them, no batch axes.
-    multiplicity : [b..], v.
+    The factors are over the coefficient axes, all coefficients of them, without batch axes; `multiplicity`, [b..], is
+    v.
     """
 
     factors: tuple[Factor, ...]

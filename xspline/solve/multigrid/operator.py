@@ -21,9 +21,7 @@ Integers = NDArray[np.int64]
 class Operator:
     """A symmetric matrix as bands along the last of four axes, each linked to pairs of rows of the others.
 
-    Parameters
-    ----------
-    pairs : [K.., O..], over four axes.
+    `pairs`, [K.., O..], are over four axes.
     """
 
     def __init__(self, pairs: Array, axes: Sequence[AxisLevel]) -> None:

@@ -38,9 +38,7 @@ MIN_PIVOT = 1e-12  # relative to the diagonal, up to which a coefficient is left
 class Schwarz:
     """Subdomains of a system and their inverses.
 
-    Parameters
-    ----------
-    pairs : [K.., O..], over four axes, contiguous, with a positive diagonal.
+    `pairs`, [K.., O..], are over four axes, contiguous, with a positive diagonal.
     """
 
     def __init__(self, pairs: Array, axes: Sequence[AxisLevel]) -> None:

@@ -41,17 +41,9 @@ Array = NDArray[np.float64]
 class Iterative(PerturbedSystem):
     """Multigrid preconditioners of the different systems G + Λ of a batch.
 
-    Parameters
-    ----------
-    gram, penalty : G, and Λ without batch axes.
-    space : at most four coordinates.
-    tolerance : ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
-    coarsest : coefficients that are solved for directly.
-    most : iterations.
-
-    Raises
-    ------
-    ValueError : more than four coordinates.
+    `gram` and `penalty` are G, and Λ without batch axes. A solve ends at a `tolerance` of ‖(G + Λ) c − h‖ / ‖h‖, or
+    after `most` iterations; `coarsest` coefficients are solved for directly. It raises ValueError for more than four
+    coordinates.
     """
 
     at_once = 8
@@ -156,9 +148,7 @@ class Iterative(PerturbedSystem):
     def probes(self) -> tuple[Array, Array, Array]:
         """a = S z, w = S⁻¹ z and b = A⁻¹ w of the only system, [K.., m] each.
 
-        Raises
-        ------
-        ConvergenceError : there are several systems, or it is not determined.
+        It raises ConvergenceError where there are several systems, or it is not determined.
         """
         first = self._probes[0]
         if len(self._probes) != 1 or first is None:

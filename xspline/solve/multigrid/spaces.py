@@ -41,10 +41,8 @@ MAX_AXES = 4  # that the compiled loops walk
 class AxisLevel:
     """One axis of a level.
 
-    Parameters
-    ----------
-    size, offsets : K and O.
-    knots : full knot vector of a local spline; None: an axis that is not coarsened.
+    `size` and `offsets` are K and O; `knots` is the full knot vector of a local spline, None on an axis that is not
+    coarsened.
     """
 
     size: int
@@ -214,9 +212,7 @@ def projected(factor: Factor, projections: Mapping[int, sparse.csr_array]) -> Fa
 class FourAxes:
     """The coordinates as four axes: the longest local one last, the next longest first, axes of one to fill up.
 
-    Parameters
-    ----------
-    order : for each of the four the axis of the Space; −1 where it is filled up.
+    `order` has for each of the four the axis of the Space; −1 where it is filled up.
     """
 
     order: tuple[int, ...]
@@ -224,12 +220,7 @@ class FourAxes:
 
     @staticmethod
     def of(space: Space) -> FourAxes:
-        """The four axes of a space.
-
-        Raises
-        ------
-        ValueError : it has more.
-        """
+        """The four axes of a space. It raises ValueError where there are more."""
         axes = [AxisLevel.of(f) for f in space.features]
         if len(axes) > MAX_AXES:
             raise ValueError(

@@ -40,12 +40,8 @@ BETAS = (1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000)
 class AxisTransfer(NamedTuple):
     """The change from an axis to its coarse one.
 
-    Parameters
-    ----------
-    axis : which of the four.
-    offsets : those of the coarse one.
-    prolong : [K, K_c], P.
-    project : [K_c O_c, K O], M ↦ Pᵀ M P on pairs.
+    `axis` is which of the four, `offsets` are those of the coarse one, `prolong`, [K, K_c], is P, and `project`, [K_c
+    O_c, K O], M ↦ Pᵀ M P on pairs.
     """
 
     axis: int
@@ -63,10 +59,7 @@ class AxisTransfer(NamedTuple):
 class Level:
     """A system, its smoother and the way to the next coarser level.
 
-    Parameters
-    ----------
-    pairs : [K.., O..], over four axes, contiguous.
-    axes, coarse : the axes of this level and of the next.
+    `pairs`, [K.., O..], are over four axes, contiguous; `axes` and `coarse` are the axes of this level and of the next.
     """
 
     def __init__(self, pairs: Array, axes: Sequence[AxisLevel], coarse: Sequence[AxisLevel]) -> None:
@@ -144,11 +137,9 @@ class Level:
 class Multigrid:
     """Levels down to a few thousand coefficients, and a Cholesky factorisation there.
 
-    Parameters
-    ----------
-    pairs : [K.., O..], of A, over four axes, contiguous, with a positive diagonal.
-    terms : [K, O], terms of the penalty, products over the axes; empty where they are not known.
-    coarsest : coefficients that are solved for directly.
+    `pairs`, [K.., O..], are those of A, over four axes, contiguous, with a positive diagonal. `terms`, [K, O], are
+    those of the penalty, products over the axes, none where they are not known; `coarsest` coefficients are solved for
+    directly.
     """
 
     def __init__(

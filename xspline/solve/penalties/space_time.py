@@ -177,10 +177,8 @@ Penalty.kinds["space_time"] = SpaceTime._of
 def observed_times(gram: Gram, space: Space, name: str) -> tuple[Factor, float]:
     """G_t and n, the weight of all observed times: in G_t / n the function 1 has 1.
 
-    Raises
-    ------
-    ValueError
-        G has no factor of this coordinate alone that the whole batch shares; the basis has no constant.
+    It raises ValueError where G has no factor of this coordinate alone that the whole batch shares, or the basis has no
+    constant.
     """
     axis = space.names.index(name)
     products = product_of(gram, space.frame), expected(gram, space.frame, axis)

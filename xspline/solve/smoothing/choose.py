@@ -90,6 +90,9 @@ def choose(
 ) -> Smoothing:
     """Choose the penalty, of a family for all coordinates with a B-spline, that minimises a score of the sums.
 
+    It raises ValueError for an unknown method, where there is no B-spline or one of degree 0, no more observations than
+    functions without roughness, or one holder only; and SingularSystemError where nothing is determined.
+
     Parameters
     ----------
     sums : batch members share the strengths; their scores add.
@@ -99,12 +102,6 @@ def choose(
     solver : see `candidates`.
     parts : the holders' sums for "holders"; together they are `sums`.
     resources : cores, memory and GPU of the solves, see `solve`.
-
-    Raises
-    ------
-    ValueError : an unknown method; no B-spline, or one of degree 0; no more observations than functions without
-        roughness; one holder only.
-    SingularSystemError : nothing is determined.
     """
     resources = resources or Resources.here()
     method = criterion_of(requested) or ""
@@ -174,12 +171,7 @@ def _chosen(problem: Problem, minimum: State[Score], gaps: float) -> Smoothing:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What is minimised, in one space.
-
-    Parameters
-    ----------
-    parts : the holders', for "holders".
-    """
+    """What is minimised, in one space. `parts` are the holders', for "holders"."""
 
     model: Model
     method: str

@@ -31,11 +31,7 @@ class Score(Point):
     """A score at one ρ, in the units of a log-likelihood for the search.
 
     A batch shares ρ and its scores add. Members that are not determined, or have no more observations than the null
-    space of the penalty has dimensions, are left out.
-
-    Attributes
-    ----------
-    included : [b..], the batch members that count.
+    space of the penalty has dimensions, are left out. `included`, [b..], are the batch members that count.
     """
 
     model: Model
@@ -68,14 +64,8 @@ class Score(Point):
 class OfFit(Score):
     """A score of one fit.
 
-    Parameters
-    ----------
-    rho : [J]
-    included : [b..], the batch members that counted elsewhere.
-
-    Raises
-    ------
-    SingularSystemError : nothing is determined, or a member that counted elsewhere is not.
+    ρ is [J], and `included`, [b..], are the batch members that counted elsewhere. It raises SingularSystemError where
+    nothing is determined, or a member that counted elsewhere is not.
     """
 
     fit_type: type[PenalisedFit] = PenalisedFit
@@ -316,16 +306,9 @@ class Gcv(OfFit, Logarithm):
 class Holders(Logarithm):
     """Mean squared error of each part, predicted by a fit to the others: Σ_h [s_h − 2h_hᵀc₋ₕ + c₋ₕᵀG_hc₋ₕ] / Σ_h w_h.
 
-    Parameters
-    ----------
-    model : of all parts together.
-    pairs : of the parts without each, and that part about the same reference.
-    rho : [J]
-    included : [b..], the batch members that counted elsewhere.
-
-    Raises
-    ------
-    SingularSystemError : nothing is determined without some part, or a member that counted elsewhere is not.
+    `model` is that of all parts together, and `pairs` are the parts without each, and that part about the same
+    reference. ρ is [J], and `included`, [b..], are the batch members that counted elsewhere. It raises
+    SingularSystemError where nothing is determined without some part, or a member that counted elsewhere is not.
     """
 
     def __init__(

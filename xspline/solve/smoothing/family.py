@@ -36,11 +36,7 @@ def family_for(
     "reml" chooses among `SpaceTime` penalties where there is a coordinate of season, trend and events, and statistics
     have a factor of its own; else among `Sobolev` penalties of the orders 1 and 2 where a solver that knows the inverse
     takes them in some seconds and all degrees are 2 or more; else, as "gcv" and "holders", a `Roughness` of order 2.
-
-    Parameters
-    ----------
-    requested : {"reml", "gcv", "holders"} or Penalty
-    solver, resources : see `candidates`.
+    For `solver` and `resources` see `candidates`.
     """
     method = criterion_of(requested) or ""
     resources = resources or Resources.here()
@@ -86,10 +82,7 @@ def choice_for(
 ) -> Choice:
     """Return the solver of a fit with a penalty, or with one whose strengths a criterion chooses.
 
-    Parameters
-    ----------
-    penalty : Penalty or {"reml", "gcv", "holders"}
-    resources : see `candidates`.
+    A criterion is "reml", "gcv" or "holders"; for `resources` see `candidates`.
     """
     method = criterion_of(penalty)
     resources = resources or Resources.here()
@@ -103,12 +96,8 @@ def choice_for(
 def solver_for(gram: Gram, family: Family, method: str, solver: str | None, resources: Resources) -> Choice:
     """Return the solver of a search for the strengths of a family.
 
-    It is one that knows the inverse. For REML it is one that iterates, where the other would take minutes.
-
-    Parameters
-    ----------
-    method : {"reml", "gcv", "holders"}
-    solver, resources : see `candidates`.
+    It is one that knows the inverse. For REML it is one that iterates, where the other would take minutes. The method
+    is "reml", "gcv" or "holders"; for `solver` and `resources` see `candidates`.
     """
     matrix = family.unit.gram(family.space)
     frame = family.space.frame
