@@ -142,15 +142,14 @@ def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
     penalty determines more than the data. From a few steps of inverse iteration, so never too large; NaN for members
     that are not determined. The factorisation is that of their G and a penalty.
     """
-    frame = space.frame
     axes = tuple(range(len(space.shape)))
     masses = Gram((tuple(mass(space, j) for j in axes),))
     x = np.random.default_rng(0).standard_normal((*space.shape, *factorisation.determined.shape))
-    image = masses.matvec(x, frame)
+    image = masses.matvec(x, space.frame)
     size = np.ones(())
     for _ in range(2):  # measured: within a factor of 2, mostly of 1.1
         x = factorisation.solve(image / np.sqrt(np.sum(x * image, axis=axes)))
-        image = masses.matvec(x, frame)
+        image = masses.matvec(x, space.frame)
         size = np.sqrt(np.sum(x * image, axis=axes))
     return np.asarray(size * sums.weight)
 
@@ -163,10 +162,9 @@ def condition_bound(sums: Sums, space: Space, factorisation: Factorisation) -> A
     smallest of P eigenvalues whose sum is P: e λ_min(C) ≥ |C|. Of use where coefficients are few, as in a trend. The
     factorisation is that of their G, by a solver that knows the inverse.
     """
-    frame = space.frame
     axes = tuple(range(len(space.shape)))
-    masses = Gram((tuple(mass(space, j) for j in axes),)).diagonal(frame)
-    diagonal = sums.gram.diagonal(frame)
+    masses = Gram((tuple(mass(space, j) for j in axes),)).diagonal(space.frame)
+    diagonal = sums.gram.diagonal(space.frame)
     # Members without observations are not determined: their log-determinant is NaN.
     scale = np.where(diagonal > 0, diagonal, 1.0)
     shares = np.sum(masses.reshape(masses.shape + (1,) * sums.weight.ndim) / scale, axis=axes)

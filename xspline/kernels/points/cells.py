@@ -300,12 +300,7 @@ def _steps(lengths: Sequence[int]) -> Integers:
 
 
 def _fold(
-    features: Sequence[Features],
-    tables: Sequence[Floats],
-    stored: Integers,
-    steps: Integers,
-    *,
-    pairs: bool,
+    features: Sequence[Features], tables: Sequence[Floats], stored: Integers, steps: Integers, *, pairs: bool
 ) -> FoldPlan:
     """How sums of columns become functions or pairs; axes in the order of the loops."""
     from xspline.kernels.compiled.by_cell import RUN_CELLS, FoldPlan

@@ -124,9 +124,8 @@ class Library:
     def linearised(self, model: FittedModel) -> Parabola | None:
         """Return the sum of squares of all sets, linearised about a model; None where it is not finite."""
         result = model.result
-        whole = self.problem.search
         theta = self.theta(model)
-        step = whole.step(replace(result.state, tau=theta), 0.0, result.step.strengths)
+        step = self.problem.search.step(replace(result.state, tau=theta), 0.0, result.step.strengths)
         if not (np.isfinite(step.tau).all() and (np.diag(step.information) > 0).all()):
             return None
         left = max(self.count - self.search(model.subset).freedom, 1)

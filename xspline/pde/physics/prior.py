@@ -131,10 +131,9 @@ class EquationPrior:
     @cached_property
     def squares(self) -> Array:
         """JᵀJ/N as a band."""
-        order = self.data.order
         entries = self.equation.by_coefficient(self._linear, np.zeros(0))
         band = np.zeros_like(self.observed)
-        Jacobian(self.equation, order).add_squares(band, entries, 1 / self.norm)
+        Jacobian(self.equation, self.data.order).add_squares(band, entries, 1 / self.norm)
         return band
 
     def pulled(self, residual: Array) -> Array:
@@ -260,14 +259,13 @@ class EquationPrior:
         the directions that the equation leaves free, its excess as 1/λ, and log|Λ|₊ grows by the rest.
         """
         held = math.prod(self.equation.shape)
-        size = self.data.order.size
         weight = sum(float(part[:, 0].sum()) for part in rough) / float(self.observed[:, 0].sum())
         capped = np.append(strengths[:-1], min(strengths[-1], RATIO * weight * self.even[-1]))
         factor = BandCholesky(_pinned(self.matrix(capped), self.pins))
         traces = _traces(factor, [_pinned(part, self.pins, 0.0) for part in rough])
         total = float(traces.sum())
         share = capped[-1] / strengths[-1]
-        excess = max(total - (size - len(self.pins) - held), 0.0)
+        excess = max(total - (self.data.order.size - len(self.pins) - held), 0.0)
         logdet = factor.logdet - held * math.log(share) - excess * (1 - share)
         left = total - excess * (1 - share)
         return logdet, traces * (left / total), left

@@ -48,9 +48,8 @@ class ProjectedCoordinate:
         """Return the coordinate of a space. It raises Unsuitable where its basis is a union."""
         features = space.features[axis]
         if (spline := _spline(features)) is not None:
-            p = spline.degree
             # The quadrature is exact for a test, a function and the derivative of another one, as in u u_x.
-            z, w = legendre.leggauss((3 * p + 2) // 2)
+            z, w = legendre.leggauss((3 * spline.degree + 2) // 2)
             half = np.diff(spline.edges)[:, None] / 2
             return ProjectedCoordinate(
                 features, (spline.edges[:-1, None] + half * (1 + z)).ravel(), (half * w).ravel()
@@ -121,10 +120,9 @@ class ProjectedCoordinate:
         if (spline := _spline(self.features)) is None:
             return self.tests(order)
         q = order + SMOOTHER
-        edges = spline.edges
         cells = max(spline.cells // CELLS, q + CELLS)
         places = np.linspace(0, spline.cells, cells + 1)
-        breaks = np.interp(places, np.arange(spline.cells + 1), edges)
+        breaks = np.interp(places, np.arange(spline.cells + 1), spline.edges)
         if spline.periodic:
             smooth = LocalSpline(periodic_knots(breaks, q), q, cells, True, False)
             return self._weighted(smooth.design(self.nodes))
@@ -139,15 +137,14 @@ class ProjectedCoordinate:
     def _tests(self, order: int) -> Array:
         if (spline := _spline(self.features)) is not None:
             p = spline.degree
-            cells = spline.cells
             if spline.periodic:
                 q = p if order == 0 else max(p - 2, p % 2)
                 knots = periodic_knots(spline.edges, q)
-                return LocalSpline(knots, q, cells, True, False).design(self.nodes)
+                return LocalSpline(knots, q, spline.cells, True, False).design(self.nodes)
             q = p - order
             ends = np.repeat(spline.edges[[0, -1]], q)
             knots = np.concatenate([ends[:q], spline.edges, ends[q:]])
-            return LocalSpline(knots, q, cells + q, False, False).design(self.nodes)
+            return LocalSpline(knots, q, spline.cells + q, False, False).design(self.nodes)
         match self.features:
             case Global(terms=(Legendre(lo=lo, hi=hi, degree=p),)):
                 z = 2 * (self.nodes - lo) / (hi - lo) - 1

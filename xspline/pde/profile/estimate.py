@@ -11,12 +11,7 @@ import numpy as np
 from scipy.special import fdtrc, stdtrit
 
 from xspline.pde.profile.axes import ROUNDING, Array
-from xspline.pde.profile.gauss_newton import (
-    NEAR,
-    STRENGTHS,
-    ConstrainedLeastSquares,
-    SearchResult,
-)
+from xspline.pde.profile.gauss_newton import NEAR, STRENGTHS, ConstrainedLeastSquares, SearchResult
 from xspline.pde.profile.information import IMPROBABLE, NEGLIGIBLE, lacking, reaches, unsettled
 from xspline.pde.profile.normal_equations import solve_information
 from xspline.pde.profile.problem import EquationProblem, refined
@@ -89,14 +84,13 @@ def profile(problem: EquationProblem) -> Profile:
     stderr = np.sqrt(np.diag(covariance))
     vague = [*unsettled(search, result, halved.of_field)]
     missing = lacking(search, result, [] if vague else problem.low_terms, halved.resolution)
-    named = missing.doubts
-    doubts = [*inadequate(search, result.rss, adequacy, probability, halved.rss, named)]
+    doubts = [*inadequate(search, result.rss, adequacy, probability, halved.rss, missing.doubts)]
     by_knots = bool(doubts) and _knots_matter(search, result.rss, halved.rss)
     if not vague:
         unresolved_constants = [*_unresolved(problem, search, result, halved, stderr)]
         by_knots = by_knots or bool(unresolved_constants)
         doubts += unresolved_constants
-    doubts = [*vague, *doubts] or [*named]
+    doubts = [*vague, *doubts] or [*missing.doubts]
     if doubts and not vague:  # the degree is the first cause there can be
         doubts = low_degrees(problem.equations, problem.space, ENOUGH) or doubts
     if doubts:
@@ -231,13 +225,12 @@ def _by_holders(problem: EquationProblem, result: SearchResult) -> Array:
 def adequacy_of(search: ConstrainedLeastSquares, rss: float) -> tuple[float, float]:
     """Return the F ratio of the constrained fit against the free one, and the probability of a larger one."""
     free = search.data.free
-    data = search.data
     constraints = search.constraints
     more = constraints.count - len(constraints.parameters)
-    left = data.count - constraints.size
+    left = search.data.count - constraints.size
     if free is None or left <= 0 or more <= 0:
         return math.nan, math.nan
-    floor = ROUNDING * data.power
+    floor = ROUNDING * search.data.power
     ratio = (max(rss - free, 0.0) / more) / (max(free, floor) / left)
     return ratio, float(fdtrc(more, left, ratio))
 
@@ -262,10 +255,7 @@ class HalvedKnots(NamedTuple):
 
 
 def _halved(
-    problem: EquationProblem,
-    search: ConstrainedLeastSquares,
-    result: SearchResult,
-    nested: NestedFit | None,
+    problem: EquationProblem, search: ConstrainedLeastSquares, result: SearchResult, nested: NestedFit | None
 ) -> HalvedKnots:
     """Return what every second knot says; all zeros where the search did not converge."""
     tau = result.state.tau
@@ -334,10 +324,9 @@ def inadequate(
 ) -> Iterator[str]:
     """Yield that the constrained field misses the data by more than noise, and why, such as what is `missing`."""
     free = search.data.free
-    power = search.data.power
     if free is None or not probability < IMPROBABLE:
         return
-    if adequacy < SLIGHT and rss - free < NEGLIGIBLE**2 * power:
+    if adequacy < SLIGHT and rss - free < NEGLIGIBLE**2 * search.data.power:
         return
     text = (
         f"a field that obeys the equation misses the data by more than their noise (F = {adequacy:.3g}, probability "

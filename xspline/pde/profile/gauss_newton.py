@@ -12,13 +12,7 @@ import numpy as np
 
 from xspline.pde.profile.axes import ROUNDING, Array
 from xspline.pde.profile.constraint import Constraint, Constraints
-from xspline.pde.profile.normal_equations import (
-    PART,
-    TINY,
-    Jacobian,
-    directions,
-    solve_information,
-)
+from xspline.pde.profile.normal_equations import PART, TINY, Jacobian, directions, solve_information
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.pde.text.low_terms import LowTerm
 from xspline.solve.direct.cholesky import BandCholesky
@@ -225,10 +219,9 @@ class ConstrainedLeastSquares:
     ) -> Array:
         """Return rows of numbers [I..] times ∂r/∂c, as a row."""
         order = self.data.order
-        scale = self.data.scale
         pulled = constraint.pulled_back(values, tau, rows)
         none = {n: np.zeros(order.frame.sizes) for n in order.variables}
-        return order.flatten(none | {n: scale[n] * x for n, x in pulled.items()})
+        return order.flatten(none | {n: self.data.scale[n] * x for n, x in pulled.items()})
 
     def _moves(self, schur: Array, score: Array) -> tuple[Array, Array]:
         """Return what all constants would move by, and what they do where some are held."""
@@ -250,10 +243,9 @@ class ConstrainedLeastSquares:
         It takes at most `steps` factorisations; after `least` of them the last one serves for steps that are small
         anyway. `strength` is λ tr JᵀJ over tr G: multipliers make the equations hold at full strength alone.
         """
-        data = self.data
         strengths = None
         hard = strength == STRENGTHS[0]
-        rss = data.rss(state.row)
+        rss = self.data.rss(state.row)
         step = None
         short = 0
         for count in range(1, steps + 1):
@@ -392,11 +384,10 @@ class ConstrainedLeastSquares:
 
         With `alone` it is what the change of the terms by these errors tells.
         """
-        order = self.data.order
         tau = step.at.tau
         there = self.data.with_reference(step.at.row + errors)
         told = np.zeros((len(tau), len(tau)))
-        coupling = np.zeros((order.size, len(tau)))
+        coupling = np.zeros((self.data.order.size, len(tau)))
         for part, strength in zip(self._linearised(step.at), step.strengths, strict=True):
             terms = part.constraint.by_parameter(part.constraint.environment(there))
             terms = terms - part.by_parameter if alone else terms

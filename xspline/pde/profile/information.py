@@ -127,14 +127,13 @@ def noise_added(search: ConstrainedLeastSquares, result: SearchResult) -> Array:
 
     It is the mean over two pairs of fields about the constrained one, as far from it as their covariance says.
     """
-    data = search.data
     step = result.step
     apart = search.draws(result, 2)
     # Draws are held to the equations by their strength alone; what the equations do not allow is taken out of them.
-    images = np.stack([data.image(y) for y in apart.T], axis=1) + search.ridge * apart
+    images = np.stack([search.data.image(y) for y in apart.T], axis=1) + search.ridge * apart
     apart = step.factor.solve(images)
     seen = [np.diag(search.information(step, x)) for y in apart.T for x in (y, -y)]
-    own = np.diag(search.information(step, np.zeros(data.order.size)))
+    own = np.diag(search.information(step, np.zeros(search.data.order.size)))
     return np.asarray(np.mean(seen, axis=0) / own - 1.0)
 
 

@@ -56,10 +56,9 @@ class Slab:
 
 def side_by_side(systems: int, ordering: Ordering, resources: Resources) -> int:
     """How many bands are factorised at the same time: as many as there are cores, as far as memory is set aside."""
-    costs = resources.costs
-    if systems * band_operations(ordering) < costs.threaded_flops:
+    if systems * band_operations(ordering) < resources.costs.threaded_flops:
         return 1
-    fitting = int(costs.parallel_bytes // (8 * ordering.size * (ordering.bandwidth + 1)))
+    fitting = int(resources.costs.parallel_bytes // (8 * ordering.size * (ordering.bandwidth + 1)))
     return min(resources.cores, systems, max(1, fitting))
 
 

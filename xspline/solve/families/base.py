@@ -136,12 +136,11 @@ class Family(ABC):
     def _limits(self, typical: float, weight: float) -> tuple[Array, Array]:
         """Return the log-strengths at which terms weigh as much as the data, and the largest ones: [T] each."""
         space = self.space
-        frame = self.space.frame
         rough = []
         softest = []
         for alpha, term in zip(self.alphas, self.unit.gram(space).terms, strict=True):
             along = dict(zip(self.names, alpha, strict=True))
-            rough.append(float(Gram((term,)).diagonal(frame).sum()))
+            rough.append(float(Gram((term,)).diagonal(self.space.frame).sum()))
             spectra = [(axis_spectrum(space, space.names.index(n), k), n, k) for n, k in along.items() if k]
             # Straight lines among events are for the term of order 0.
             values = [s.values[(s.free + k if n in with_events(space) else 0) :] for s, n, k in spectra]

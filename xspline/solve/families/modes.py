@@ -74,10 +74,7 @@ class SpaceTimes(Family):
         first = design_of_orders(orders, in_space)
         second = np.eye(len(in_time))
         self.design = np.block(
-            [
-                [first, np.zeros((len(first), len(second)))],
-                [np.zeros((len(second), first.shape[1])), second],
-            ]
+            [[first, np.zeros((len(first), len(second)))], [np.zeros((len(second), first.shape[1])), second]]
         )
         self.null = self.still.shape[1]
         self.log_null = float(np.linalg.slogdet(self.still.T @ self.still)[1])
@@ -146,9 +143,8 @@ def by_modes(family: SpaceTimes, rho: Array, resources: Resources) -> OfFactors:
 
     It raises SingularSystemError where the strengths are too far apart for float64.
     """
-    space = family.space
     frame = family.space.frame
-    matrix = family.penalty(rho).gram(space)
+    matrix = family.penalty(rho).gram(family.space)
     pin = Pin.of(frame, [j for j in range(len(frame.sizes)) if j != family.axis])
     parts = split(Product((*pin.factors, family.times), np.ones(())), matrix, frame)
     if parts is None or not parts.beside.terms:

@@ -143,11 +143,7 @@ class Multigrid:
     """
 
     def __init__(
-        self,
-        pairs: Array,
-        axes: Sequence[AxisLevel],
-        terms: PenaltyTerms = (),
-        coarsest: int = COARSEST,
+        self, pairs: Array, axes: Sequence[AxisLevel], terms: PenaltyTerms = (), coarsest: int = COARSEST
     ) -> None:
         self.levels: list[Level] = []
         self.sizes = [tuple(axis.size for axis in axes)]

@@ -121,9 +121,8 @@ class Reml(OfFit):
     def value(self) -> float | None:
         """V, the score."""
         degrees = self._degrees
-        fit = self.fit
         profile = degrees * (1 + np.log(2 * np.pi * self._deviance / degrees))
-        return float(self.total(profile + fit.factorisation.logdet() - self.determinant.value)) / 2
+        return float(self.total(profile + self.fit.factorisation.logdet() - self.determinant.value)) / 2
 
     @cached_property
     def comparable(self) -> float:
@@ -136,10 +135,9 @@ class Reml(OfFit):
         if ((self.n > 0) & ~self.included).any():
             return math.nan
         sums = self.model.sums
-        null = self.model.family.null
         log_null = self.model.family.log_null
         variance = sums.power / np.where(sums.weight > 0, sums.weight, 1.0)
-        prior = null * np.log(2 * np.pi * np.maximum(variance, SMALLEST)) + log_null
+        prior = self.model.family.null * np.log(2 * np.pi * np.maximum(variance, SMALLEST)) + log_null
         return float((self.value or 0.0) + self.total(np.broadcast_to(prior, self.included.shape)) / 2)
 
     @cached_property
@@ -153,10 +151,9 @@ class Reml(OfFit):
     def hessian(self) -> Array:
         """∂²V/∂ρ², which is exact where u is."""
         fit = self.fit
-        deviance = self._deviance
-        share = fit.q / deviance
+        share = fit.q / self._deviance
         w = products(fit.penalty_times_c, fit.coefficient_derivatives)
-        curved = diagonal(share) - 2 * w / deviance - share[:, None] * share
+        curved = diagonal(share) - 2 * w / self._deviance - share[:, None] * share
         t, u, _ = fit.hessian_traces
         second = self._degrees * curved + diagonal(t) - u
         by_terms = self.total(second) - self.included.sum() * self.determinant.hessian

@@ -49,7 +49,6 @@ class ProbedFit(PenalisedFit):
         """
         model = self.model
         space = self.model.space
-        count = self.count
         family = model.family
         if not isinstance(family, SingleOrder):
             raise TypeError("terms of several orders have no common eigenvectors")
@@ -58,11 +57,11 @@ class ProbedFit(PenalisedFit):
             for j, name in enumerate(space.names)
         ]
         mass = math.prod(np.trace(np.linalg.inv(axis.vectors @ axis.vectors.T)) for axis in axes)
-        data = float(np.mean(model.sums.gram.diagonal(self.frame).sum(axis=tuple(range(count)))))
+        data = float(np.mean(model.sums.gram.diagonal(self.frame).sum(axis=tuple(range(self.count)))))
         along = [(j, axes[j].values) for j, name in enumerate(space.names) if name in model.names]
         along += [(j, axes[j].events) for j in map(space.names.index, family.events)]
         shares = [
-            np.exp(x) * values.reshape([-1 if i == j else 1 for i in range(count)])
+            np.exp(x) * values.reshape([-1 if i == j else 1 for i in range(self.count)])
             for x, (j, values) in zip(self.rho, along, strict=True)
         ]
         inverse = np.asarray(1.0 / np.broadcast_to(data / mass + sum(shares), self.frame.sizes))
