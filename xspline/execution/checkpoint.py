@@ -177,9 +177,8 @@ def load(path: Path, pauses: Sequence[float] = LIMITS.retry_pauses) -> tuple[Sum
         ) from error
 
 
-_PARSING = (
-    threading.Lock()
-)  # NumPy parses headers by `ast`, which in Python 3.11 fails now and then in several threads
+# NumPy parses headers by `ast`, which in Python 3.11 fails now and then in several threads.
+_PARSING = threading.Lock()
 
 
 def _read(path: Path) -> tuple[Sums | HolderSums, ...]:

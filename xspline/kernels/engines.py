@@ -104,12 +104,9 @@ def cheapest_order(shape: tuple[int, ...], stages: tuple[tuple[int, int, int, in
 class ArrayApiEngine:
     """Contractions by array-API functions: one matrix product, or one per cell that holds rows.
 
-    Attributes
-    ----------
-    xp, device : the namespace, and where its arrays are.
-    sweeps : whether grids may be summed in one sweep (`sweep.Sweep`): of NumPy's arrays, and of CuPy's.
-    short_box : times the values of a row: a box of no more entries is one product.
-    sizes : of groups that go from cell to cell.
+    `xp` is the namespace, whose arrays are on `device`. Grids may be summed in one sweep (`sweep.Sweep`) if it
+    `sweeps`: NumPy's arrays, and CuPy's. A box of no more entries than `short_box` times the values of a row is one
+    product. `sizes` are of groups that go from cell to cell.
     """
 
     xp: Any

@@ -31,9 +31,8 @@ def locate(
         return features.locate_anywhere(x)
     if not (compiled and isinstance(features, LocalSpline)):
         return features.locate(x)
-    from xspline.kernels.compiled import (
-        by_cell as loops,
-    )  # numba takes 0.3 s to import: not before it is needed
+    # Numba takes 0.3 s to import: not before it is needed.
+    from xspline.kernels.compiled import by_cell as loops
 
     cell, z, (lo, hi) = np.empty(x.size, dtype=np.int64), np.empty(x.size), features.ends
     ends = np.nextafter((lo, hi), (-np.inf, np.inf))

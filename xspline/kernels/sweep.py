@@ -201,9 +201,8 @@ def _cheapest(walk: Walk) -> int | None:
     """The slab axis to sweep along: few functions, and few entries left for what comes after."""
     work = {}
     for i, axis in enumerate(walk.slab_axes):
-        few = (
-            math.prod(walk.lengths[i + 1 :]) < 8
-        )  # values behind the axis: vector instructions would be idle
+        # Values behind the axis: vector instructions would be idle.
+        few = math.prod(walk.lengths[i + 1 :]) < 8
         if axis.is_batch or len(axis.axes) != 1 or len(axis.coefficient_axes) != 1 or few:
             continue
         if 0 < (rows := walk.lengths[i]) <= walk.rows_limit:

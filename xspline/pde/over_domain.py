@@ -42,7 +42,6 @@ ASSUMPTIONS = {
     "weak": "stderr and the 95 % interval assume independent errors of the observations and are those of the fitted "
     "field, to first order, and what every second knot changes; the smoothing is taken as known and without bias",
 }
-COMBINATIONS = 16  # of the residuals of a weak form that are compared with their errors: each takes a solve
 _INADEQUATE = (
     "errors are withheld: the fitted field misses the equation by more than its errors (probability {:.1g}); a term "
     "or a source is missing, or the field is too smooth: use more knots, or a higher degree, where it changes fast"
@@ -129,7 +128,7 @@ def _check_powers(equations: Sequence[Equation]) -> None:
 def _estimates(problem: EquationProblem, method: str) -> Estimates:
     """Return the constants of one member."""
     if method == "weak":
-        weak = problem.weak(COMBINATIONS)
+        weak = problem.weak(combinations=16)
         left = max(sum(int(s.count) for s in problem.sums.values()) - len(weak.value), 1)
         factor = float(stdtrit(left, (1 + LEVEL) / 2))
         if weak.probability < IMPROBABLE or np.isnan(weak.covariance).any():
@@ -196,11 +195,9 @@ def _dataset(
         variables["weak_stderr"] = (("parameter", *batch), np.moveaxis(own["stderr"], -1, 0))
         variables |= _diagnosis(members, stacked, slopes, batch)
         if len(field.statistics.parts) > 1:
-            both = (
-                stacked([_holders(m, len(powers)) for m in members])
-                * slopes[..., :, None]
-                * slopes[..., None, :]
-            )
+            unknown = np.full((len(powers), len(powers)), np.nan)
+            by_holders = stacked([unknown if p.profile is None else p.profile.by_holders for p in members])
+            both = by_holders * slopes[..., :, None] * slopes[..., None, :]
             variables["holder_stderr"] = (("parameter", *batch), np.moveaxis(_errors(both), -1, 0))
     derived, remarks = _units(equations, given, field)
     names = [power.parameter for power in powers]
@@ -275,11 +272,6 @@ def _ends(members: Sequence[Estimates], stacked: Any) -> tuple[Array, Array]:
     nothing = np.full(members[0].value.shape, np.nan)
     own = [(nothing, nothing) if (p := m.profile) is None else (p.lower, p.upper) for m in members]
     return stacked([low for low, _ in own]), stacked([high for _, high in own])
-
-
-def _holders(estimates: Estimates, count: int) -> Array:
-    """Return the covariance from the scores of holders."""
-    return np.full((count, count), np.nan) if estimates.profile is None else estimates.profile.by_holders
 
 
 def _errors(covariance: Array) -> Array:

@@ -149,7 +149,8 @@ def recover(
             )
         return over_domain(_fitted(field), parsed, names, given, method)
     reason = ""
-    if method is None and at is None and _has_derivatives(parsed) and isinstance(field, Field):
+    derived = any(value.orders for equation in parsed for value in equation.values)
+    if method is None and at is None and derived and isinstance(field, Field):
         try:
             return over_domain(_fitted(field), parsed, names, given, "profile")
         except TooLargeError as error:
@@ -298,10 +299,6 @@ def _words(text: str, known: frozenset[str]) -> frozenset[str]:
     if not re.search(r"\)\s*_", text):
         return words
     return words | {name for name in known if name.rpartition("_")[0] in words}
-
-
-def _has_derivatives(equations: Sequence[Equation]) -> bool:
-    return any(value.orders for equation in equations for value in equation.values)
 
 
 def _fitted(field: FieldBase[Any]) -> Field[Any]:

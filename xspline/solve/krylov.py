@@ -26,8 +26,9 @@ SEED = 20240229  # of the probes
 STALLED = 50  # iterations without a residual of half the size, after which a run ends
 PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
 PROBED = 200_000  # numbers of all probes: estimates scatter like 1 / √(probes · P), log λ by some 0.003
-ROOT_TOLERANCE = 3e-4  # relative change of a root over four steps that ends them: some 20 to 60 steps
-ROOT_STEPS = 160  # most steps of a root
+ROOT_TOLERANCE = (
+    3e-4  # relative change of a root over four steps that ends them: some 20 to 60 steps, and 160 at most
+)
 
 
 def conjugate_gradients(
@@ -72,15 +73,11 @@ def refined(
             return x, count, float(worst.max())
         if not worst.max() < last / 2 or count >= most:
             break
-    raise stalled(math.prod(rhs.shape[1:]), float(worst.max()), count, tolerance)
-
-
-def stalled(size: int, residual: float, iterations: int, tolerance: float) -> ConvergenceError:
-    """The error of iterations that did not get there."""
-    return ConvergenceError(
-        f"conjugate gradients for {size} coefficients stand at a relative residual of {residual:.1e} after "
-        f"{iterations} iterations, {tolerance:.0e} was asked for: the system is nearly singular. Pass a larger "
-        "penalty, add a ridge to it (penalty + xs.Ridge(1e-3)), use fewer coefficients, or pass solver='banded'"
+    raise ConvergenceError(
+        f"conjugate gradients for {math.prod(rhs.shape[1:])} coefficients stand at a relative residual of "
+        f"{worst.max():.1e} after {count} iterations, {tolerance:.0e} was asked for: the system is nearly singular. "
+        "Pass a larger penalty, add a ridge to it (penalty + xs.Ridge(1e-3)), use fewer coefficients, or pass "
+        "solver='banded'"
     )
 
 
@@ -170,7 +167,7 @@ def _power(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Ar
     v, w, before, beta = times(scale, x), times(scale, w), np.zeros_like(x), np.zeros_like(norm)
     basis, diagonal, beside = [], [], list[Array]()
     column = last = np.zeros((len(x), 0))
-    for step in range(1, ROOT_STEPS + 1):
+    for step in range(1, 161):
         basis.append(v)
         q = w + rest(v) - times(beta, before)
         alpha = dot(v, q)

@@ -33,11 +33,7 @@ def to_device(array: Any, device: str | None) -> Any:
     """Return `array` itself for None, a CuPy array on the current GPU for "cuda"."""
     if device is None:
         return array
-    return _cupy().asarray(array if _on_gpu(array) else _plain(array))
-
-
-def _on_gpu(array: Any) -> bool:
-    return hasattr(array, "__cuda_array_interface__")
+    return _cupy().asarray(array if hasattr(array, "__cuda_array_interface__") else _plain(array))
 
 
 def _plain(array: Any) -> np.ndarray:

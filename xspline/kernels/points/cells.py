@@ -31,15 +31,13 @@ if TYPE_CHECKING:
 class CellSizes:
     """When sums go from cell to cell, and how many rows at a time."""
 
-    rows_per_cell: int = (
-        6  # on the host; with fewer, turning sums into pairs costs more than rows of products
-    )
+    # On the host; with fewer, turning sums into pairs costs more than rows of products.
+    rows_per_cell: int = 6
     cells_per_row: int = 4  # cells, empty ones too, that counting may take for each row
     slab_entries: int = 1 << 13  # numbers in a slab of sorted rows on the host: 64 KiB
     tile_rows: tuple[int, int] = (8, 4096)  # on a device, rows of a tile: at least, at most
-    device_entries: int = (
-        1 << 26
-    )  # on a device, products of columns of a slab, sums folded at a time: 512 MiB
+    # On a device, products of columns of a slab, sums folded at a time: 512 MiB.
+    device_entries: int = 1 << 26
 
 
 SIZES = CellSizes()
@@ -49,12 +47,9 @@ SIZES = CellSizes()
 class Columns:
     """What a row gives along one axis, and how sums of it become functions and pairs.
 
-    Attributes
-    ----------
-    size : L, number of columns; the first q of them span the functions.
-    functions : [1 or m, q, q], per cell (column, function): function = sum over columns.
-    pairs : [1 or m, L, Q], per cell (column, pair), in the order of `Features.pair_index`.
-    of_position : whether the columns are Legendre polynomials of the local coordinate.
+    There are `size` = L columns, of which the first q span the functions. `functions`, [1 or m, q, q], are per cell
+    (column, function): function = sum over columns; `pairs`, [1 or m, L, Q], per cell (column, pair), in the order of
+    `Features.pair_index`. `of_position` tells whether the columns are Legendre polynomials of the local coordinate.
     """
 
     size: int
@@ -147,12 +142,9 @@ def _ends(x: Floats) -> tuple[float, float]:
 class ByCell:
     """The rows of a group in the order of their cells: `Cells` on the host, `Tiles` on a device.
 
-    Attributes
-    ----------
-    features : one per coefficient axis of the group.
-    keys : [n], number of the cell of each row; -1 outside the domains.
-    order : [rows inside], rows sorted by key.
-    cells : [occupied, axes], cells that hold rows, along each axis.
+    `features` are one per coefficient axis of the group. `keys`, [n], are the number of the cell of each row, -1
+    outside the domains; `order`, [rows inside], has the rows sorted by key, and `cells`, [occupied, axes], the cells
+    that hold rows, along each axis.
     """
 
     features: tuple[Features, ...]

@@ -11,8 +11,6 @@ from xspline.pde.text.equation import Equation, parse
 from xspline.pde.text.expression import FUNCTIONS
 from xspline.pde.text.symbols import Names, Value
 
-HIGHEST = 3  # derivative of the default candidates, and power of the field before it: KdV needs u_xxx
-
 
 def default_terms(response: str, names: Names, order: int | None, power: int | None) -> list[str]:
     """Return u^a ∂ᵏu for a up to `power` and k up to `order`.
@@ -174,9 +172,9 @@ def _factor(term: str) -> str:
 
 
 def _whole(what: str, value: int | None) -> int:
-    """Return a whole number; the default where it is not given."""
+    """Return a whole number; the default of orders and powers where it is not given."""
     if value is None:
-        return HIGHEST
+        return 3  # KdV needs u_xxx
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{what}={value!r} has to be a whole number, 0 or more")
     return value

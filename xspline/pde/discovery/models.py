@@ -23,19 +23,16 @@ from xspline.pde.profile.problem import EquationProblem
 SEVERAL = 4  # sets that are fitted at a time, and terms of the largest set that a search starts from
 HASTY = 12  # factorisations of a set that is hardly the best, and rounds of linearisation at most
 ALIKE = 0.99  # cosine of two terms of the fitted field, from which either may stand for the other
-CLEARLY = (
-    10.0  # residual of the weak form over the least one, from which a set is no start: searches there wander
-)
+# Residual of the weak form over the least one, from which a set is no start: searches there wander.
+CLEARLY = 10.0
 
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
     """One set of terms, fitted.
 
-    Parameters
-    ----------
-    coefficients : [K..], of the field that obeys the equation, by variable.
-    bic : n log(rss / n) and the cost of the set; infinite where the search did not converge.
+    `coefficients`, [K..] by variable, are those of the field that obeys the equation. `bic` is n log(rss / n) and the
+    cost of the set; it is infinite where the search did not converge.
     """
 
     subset: Subset

@@ -12,9 +12,8 @@ from xspline.pde.profile.axes import ROUNDING, Array, Integers
 
 Subset = tuple[int, ...]  # numbers of terms, in rising order
 
-LARGEST_SWEEP = (
-    60_000  # sets of terms, some 0.2 s: of more, a search by elimination and swaps looks at a part
-)
+# Sets of terms, some 0.2 s: of more, a search by elimination and swaps looks at a part.
+LARGEST_SWEEP = 60_000
 CLEAR = 10.0  # of BIC: very strong evidence (Kass and Raftery 1995), from which an equation is claimed
 
 

@@ -226,7 +226,12 @@ class EquationPrior:
         |Λ|₊ is, up to a factor that knows no strengths, the determinant of Λ without the rows and columns of as many
         coefficients as there are free directions N, if N takes independent values there.
         """
-        band = self.matrix(self.even) if not self.given.terms else self.matrix(self._beside_given())
+        strengths = self.even
+        if (
+            self.given.terms
+        ):  # at which each weighs as much as the roughness of known strength, on the diagonal
+            strengths = strengths * float(self._given[:, 0].sum()) / float(self.observed[:, 0].sum())
+        band = self.matrix(strengths)
         scale = np.sqrt(band[:, 0])
         scaled = band / scale[:, None]
         for r in range(band.shape[1]):
@@ -247,10 +252,6 @@ class EquationPrior:
             count *= 4
         directions = (block @ vectors[:, free]) / scale[:, None]
         return np.asarray(qr(directions.T, mode="r", pivoting=True)[1][: directions.shape[1]], np.int64)
-
-    def _beside_given(self) -> Array:
-        """Strengths at which each weighs as much as the roughness of known strength, on the diagonal."""
-        return float(self._given[:, 0].sum()) * self.even / float(self.observed[:, 0].sum())
 
     def _log_prior(self, strengths: Array, rough: list[Array]) -> tuple[float, Array, float]:
         """log|Λ|₊ up to a constant, and tr(Λ⁺R) of each roughness and of all.

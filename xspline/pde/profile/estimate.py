@@ -24,7 +24,6 @@ from xspline.spaces import BSpline, Space
 SLIGHT = 10.0  # F ratio: a negligible misfit below it changes constants by less than the knots do
 SIGNIFICANT = 5.0  # standard errors: constants and changes of them that are larger are no noise
 DEAR = 1e10  # operations of a factorisation, some 3 s: a search starts in a nested space then
-RESOLVING = 1.2  # residual sum of squares over that of the fit, up to which a coarser space is a start
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +151,7 @@ def _nested(problem: EquationProblem, tau: Array) -> NestedFit | None:
         return None
     search = replace(smaller, ridge=problem.search.ridge).search
     result = found_from(search, smaller.coefficients, tau)
-    if not result.converged or result.rss > RESOLVING * data.rss(data.centred(problem.coefficients)):
+    if not result.converged or result.rss > 1.2 * data.rss(data.centred(problem.coefficients)):
         return None
     coefficients = search.data.with_reference(result.state.row)
     return NestedFit(smaller.space, coefficients, result.state.tau, result.rss)
@@ -238,13 +237,9 @@ def adequacy_of(search: ConstrainedLeastSquares, rss: float) -> tuple[float, flo
 class HalvedKnots(NamedTuple):
     """What fits with every second knot of one coordinate after the other say.
 
-    Parameters
-    ----------
-    change : [k], by how much the constants change, added up over coordinates.
-    resolution : [k], what the knots leave of an error of the constants.
-    rss : the largest residual sum of squares.
-    of_field : [P, coordinates], what the knots leave of an error of the field's coefficients.
-    coarsest : the coordinate whose knots change the constants most.
+    `change`, [k], is by how much the constants change, added up over coordinates, most along the `coarsest`, and `rss`
+    the largest residual sum of squares. `resolution`, [k], and `of_field`, [P, coordinates], are what the knots leave
+    of an error of the constants and of the field's coefficients.
     """
 
     change: Array

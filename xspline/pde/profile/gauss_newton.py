@@ -83,12 +83,8 @@ class SearchResult:
 class Scores(NamedTuple):
     """What a step says of terms that the equations lack, each by itself beside the constants: all are [terms].
 
-    Parameters
-    ----------
-    constant : the constant that a term would have.
-    information : the inverse variance of this constant times σ².
-    share : the part of the information that the constants of the equations leave to it.
-    shift : [k, terms], how the other constants would move with it.
+    `constant` is that which a term would have, and `information` its inverse variance times σ², of which the constants
+    of the equations leave the part `share` to it. `shift`, [k, terms], is how the other constants would move with it.
     """
 
     constant: Array

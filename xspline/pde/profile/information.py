@@ -19,12 +19,10 @@ from xspline.pde.text.equation import Power
 from xspline.pde.text.low_terms import LowTerm
 
 HIDDEN = 0.05  # of the information on a constant: a larger share that noise in the field adds makes errors too small
-IMPROBABLE = (
-    1e-3  # probability of an F or score, below which an equation is not adequate: 1 false alarm in 1,000 fits
-)
-NEGLIGIBLE = (
-    1e-5  # of the standard deviation of the data: a smaller misfit is seen in data without noise alone
-)
+# Probability of an F or score, below which an equation is not adequate: 1 false alarm in 1,000 fits.
+IMPROBABLE = 1e-3
+# Of the standard deviation of the data: a smaller misfit is seen in data without noise alone.
+NEGLIGIBLE = 1e-5
 WIDEST = 30.0  # standard errors: an interval that has no end so far out has none
 
 

@@ -51,13 +51,9 @@ def scale_band(band: Array, scale: Array) -> None:
 class Cholesky(ABC):
     """A = S L Lᵀ S with S diagonal, of one system: which system a column belongs to need not be said.
 
-    Attributes
-    ----------
-    factor : L, as the class stores it.
-    scale : [P], S, the square roots of the diagonal of A.
-    pivot, weakest : smallest relative pivot, and the coefficient it belongs to.
-    determined : whether A is positive definite beyond rounding errors.
-    logdet : log|A|; NaN where LAPACK found no factor.
+    `factor` is L, as the class stores it, and `scale`, [P], S, the square roots of the diagonal of A. The smallest
+    relative `pivot` belongs to the coefficient `weakest`. A is `determined` if it is positive definite beyond rounding
+    errors; `logdet` is log|A|, NaN where LAPACK found no factor.
     """
 
     def __init__(self, factor: Any, scale: Array, diagonal: Array, info: int) -> None:

@@ -33,7 +33,6 @@ from xspline.sums import matrix_entries
 
 Index = NDArray[np.integer]
 LEAF = 96  # coefficients of a box that is not cut: fewer make more fronts, which take time by number
-SUBTREES = 16  # that are eliminated side by side, before what lies above them
 
 
 class Extent(NamedTuple):
@@ -304,7 +303,7 @@ class Tree:
         for node in self.nodes:
             sizes.append(1 + sum(sizes[child] for child in node.children))
         roots, above = [(0, len(self.nodes) - 1)], []
-        while len(roots) < SUBTREES:
+        while len(roots) < 16:  # subtrees that are eliminated side by side, before what lies above them
             depth, largest = max(roots, key=lambda root: (sizes[root[1]], root[1]))
             if not self.nodes[largest].children:
                 break

@@ -25,7 +25,6 @@ from xspline.sums.integrals import with_events
 
 # The lower bound from the start: there the penalty is that share of the diagonal of G.
 WEAKEST = np.log(1e-10)
-STIFFEST_EVENTS = 1e3  # the upper bound of terms of events alone is that much lower
 STIFFEST = 1e4  # at the upper bound the roughest function that a penalty lets through is shrunk by this
 BEYOND = 5.0  # a score exists so far, in the logarithm of a term's strength, above its upper bound
 
@@ -146,9 +145,9 @@ class Family(ABC):
             values = [s.values[(s.free + k if n in with_events(space) else 0) :] for s, n, k in spectra]
             softest.append(math.prod(x[x > 0].min(initial=np.inf) for x in values))
         stiffest = STIFFEST * weight / np.where(np.isfinite(softest), softest, 1.0)
-        # Beyond, nothing changes but rounding errors of two terms that shrink the same events.
+        # Beyond a bound 1,000 times lower nothing changes but rounding errors of two terms that shrink the same events.
         others = [name not in with_events(space) for name in self.names]
         of_events = [not all(others) and not any(np.array(alpha)[others]) for alpha in self.alphas]
-        stiffest = np.where(of_events, stiffest / STIFFEST_EVENTS, stiffest)
+        stiffest = np.where(of_events, stiffest / 1e3, stiffest)
         wall = weight / (16 * tolerance(space.size) * np.array(rough))
         return np.log(typical / np.array(rough)), np.log(np.minimum(stiffest, wall))

@@ -136,9 +136,8 @@ def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
     return _spectrum_of(Space({name: space.basis(name)}, axes={name: space.axis(name)}), order)
 
 
-@functools.lru_cache(
-    maxsize=64
-)  # needed again at each level, for each variable and holder, and beside other axes
+# Needed again at each level, for each variable and holder, and beside other axes.
+@functools.lru_cache(maxsize=64)
 def _spectrum_of(space: Space, order: int) -> AxisSpectrum:
     """Return the spectrum of the derivatives of an order along the only axis of a space."""
     j = 0  # of that axis

@@ -22,9 +22,6 @@ Term: TypeAlias = tuple[Factor, ...]
 # product stands for G. Measured: 0.93 and more where a tenth is missing in blocks; 0.13 of moorings that were set up
 # one after the other, for which iterations do not converge.
 NEARLY = 0.8
-# The same where single values are missing, not months: iterations take some 10 steps, not 100.
-VERY_NEARLY = 0.95
-LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies rounding errors by the reciprocal
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +204,7 @@ def _agree(terms: Sequence[Term], group: AxisGroup, frame: Frame) -> bool:
     for factor in group.mass:
         ordering = narrowest(frame.along(factor.axes))
         pivot *= BandCholesky(band(factor.pairs[..., None], ordering)[..., 0]).pivot
-    return pivot > LEAST_PIVOT  # an inverse that is not exact enough is none to build on
+    return pivot > 1e-6  # an inverse magnifies rounding errors by the reciprocal
 
 
 def _beside(

@@ -32,7 +32,6 @@ FourArrays: TypeAlias = tuple[Integers, Integers, Integers, Integers]  # one of 
 
 MAX_SUBDOMAIN = 700  # coefficients
 MIN_WIDTH = 3  # coefficients along a local axis
-MIN_PIVOT = 1e-12  # relative to the diagonal, up to which a coefficient is left out of a subdomain
 
 
 class Schwarz:
@@ -56,7 +55,8 @@ class Schwarz:
 
         def piece(a: int, b: int) -> None:
             out = self.inverse[a:b]
-            compiled.inverses(flat, self.scale, self.sizes, self.indices, places, MIN_PIVOT, a, out)
+            # A coefficient whose pivot is at most 1e-12 times the diagonal is left out of a subdomain.
+            compiled.inverses(flat, self.scale, self.sizes, self.indices, places, 1e-12, a, out)
 
         run(piece, [[(i, i + 1) for i in range(len(self.inverse))]], split=self.split)
 

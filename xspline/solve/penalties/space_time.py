@@ -112,10 +112,7 @@ class SpaceTime(Penalty):
     def bound(self, gram: Gram, space: Space) -> SpaceTime:
         """Return the penalty with the observed times of these statistics.
 
-        Raises
-        ------
-        ValueError
-            These have no factor of their own along time.
+        It raises ValueError where these have no factor of their own along time.
         """
         if self.along is None:
             return self

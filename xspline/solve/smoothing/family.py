@@ -10,7 +10,7 @@ from xspline.solve.errors import TooLargeError
 from xspline.solve.families.base import Family
 from xspline.solve.families.modes import SpaceTimes, space_times
 from xspline.solve.families.orders import SeveralOrders, SingleOrder, several_orders, smoothed
-from xspline.solve.kronecker.product import VERY_NEARLY, nearly_split
+from xspline.solve.kronecker.product import nearly_split
 from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of, spline_degrees
 from xspline.solve.penalties.sobolev import Sobolev
@@ -175,7 +175,8 @@ def _nearly(
             choices += candidates(gram, matrix, frame, exact=True, resources=resources)[:1]
     *_, last = searched = [replace(choice, searched=True, searches=3.0) for choice in choices]
     if last.exact and last.operations <= costs.max_exact_reml_flops:
-        if nearly_split(gram, matrix, frame, VERY_NEARLY) is None:
+        # Where single values are missing, not months, iterations take some 10 steps, not 100.
+        if nearly_split(gram, matrix, frame, 0.95) is None:
             return last
     return min(searched, key=lambda choice: choice.seconds(frame, 1, costs))
 

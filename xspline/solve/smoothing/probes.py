@@ -23,8 +23,6 @@ from xspline.solve.smoothing.criteria import Mask, Reml
 from xspline.solve.smoothing.fit import PenalisedFit
 from xspline.solve.smoothing.newton import LONGEST
 
-HESSIAN_TOLERANCE = 1e-3  # the relative residual at which solves for the Hessian end
-
 
 class ProbedFit(PenalisedFit):
     """The penalised fit at one ρ by the solver of its model, which iterates, with estimates of its traces."""
@@ -33,7 +31,7 @@ class ProbedFit(PenalisedFit):
 
     def apply_inverse(self, v: Array) -> Array:
         """Return A⁻¹v of vectors [P, rest.., b..], roughly, since the solutions are only parts of the Hessian."""
-        return self.flat(self.factorisation.solve(self.shaped(v), tolerance=HESSIAN_TOLERANCE))
+        return self.flat(self.factorisation.solve(self.shaped(v), tolerance=1e-3))
 
     @cached_property
     def probed(self) -> tuple[Array, Array, Array]:
