@@ -314,11 +314,10 @@ class Sizes:
             starts = [list(range(0, self.cuts.blocks[a], factors[a])) for a in group.data_axes]
             for k in group.coefficient_axes:
                 features, ranges = self.space.features[k], self.ranges[k]
-                windows[k] = (
-                    np.full([len(at) for at in starts], features.size)
-                    if ranges is None
-                    else features.count_touched(*_ranges(*ranges, starts))
-                )
+                if ranges is None:
+                    windows[k] = np.full([len(at) for at in starts], features.size)
+                else:
+                    windows[k] = features.count_touched(*_ranges(*ranges, starts))
         return windows
 
     def most_holders(self, factors: Sequence[int]) -> int:

@@ -38,7 +38,6 @@ class Reader(Protocol):
 
     def read(self, slices: Slices) -> Any:
         """Return the array over the box `slices` (one slice of step 1 per axis)."""
-        ...
 
 
 class Opaque:

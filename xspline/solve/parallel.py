@@ -39,24 +39,19 @@ class Gpu(Protocol):
 
     def put(self, array: NDArray[Any]) -> DeviceArray:
         """A host array on the GPU."""
-        ...
 
     def get(self, array: DeviceArray) -> NDArray[Any]:
         """An array of the GPU on the host."""
-        ...
 
     @property
     def memory(self) -> float:
         """Bytes of memory of the GPU."""
-        ...
 
     def cholesky(self, matrix: DeviceArray) -> DeviceArray:
         """L with L Lᵀ = A, [P, P]; zeros above the diagonal. LinAlgError where A is not positive definite."""
-        ...
 
     def triangular(self, root: DeviceArray, rhs: DeviceArray, transposed: bool) -> DeviceArray:
         """L⁻¹ or, transposed, L⁻ᵀ times [P, m]."""
-        ...
 
 
 @dataclass(frozen=True)

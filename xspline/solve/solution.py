@@ -23,11 +23,7 @@ from xspline.solve.krylov import MAX_ITERATIONS
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalties.roughness import Penalty
 from xspline.solve.progress import StatusLine
-from xspline.solve.select import (
-    ITERATIVE,
-    NEARLY_SEPARABLE,
-    candidates,
-)
+from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, candidates
 from xspline.solve.system import DRAW_TOLERANCE, Choice, Factorisation, System
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums

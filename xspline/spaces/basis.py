@@ -75,9 +75,15 @@ class Basis(NotAnArray):
     def bind(self, axis: Axis, extent: Extent | None, *, name: str) -> Basis:
         """Canonical form: domain filled in, spacing turned into a size, durations into floats or seconds.
 
-        `axis` tells how labels of the coordinate are read, `extent` is the range of the data, as floats of the axis,
-        and `name` is the coordinate, for messages. It raises TypeError or ValueError for a domain or duration that does
-        not fit the axis, or a domain that is nowhere given.
+        Parameters
+        ----------
+        axis : how labels of the coordinate are read.
+        extent : range of the data, as floats of the axis.
+        name : the coordinate, for messages.
+
+        Raises
+        ------
+        TypeError, ValueError : for a domain or duration that does not fit the axis, or a domain that is nowhere given.
         """
         with coordinate_in_errors(name):
             bound = self._bind(axis, extent)
@@ -136,7 +142,9 @@ class Basis(NotAnArray):
     def extended(self, axis: Axis, low: float, high: float) -> Basis:
         """The bound basis on a domain that holds [low, high] too, whose functions span all of these.
 
-        It raises ValueError where the functions of a longer domain would be others.
+        Raises
+        ------
+        ValueError : the functions of a longer domain would be others.
         """
         raise ValueError(
             f"{self!r} cannot be extended: its functions in a longer domain are others; begin anew, in a space of that "
@@ -265,9 +273,8 @@ class Union(Basis):
         return Union(tuple(term._bind(axis, common) for term in self.terms))
 
     def extended(self, axis: Axis, low: float, high: float) -> Basis:
-        if any(
-            not term.has_separate_constant for term in self.terms
-        ):  # a B-spline, whose constant others share
+        # A B-spline, whose constant others share.
+        if any(not term.has_separate_constant for term in self.terms):
             return super().extended(axis, low, high)
         return Union(tuple(term.extended(axis, low, high) for term in self.terms))
 

@@ -99,31 +99,24 @@ class Features(Protocol):
 
         One ulp outside an end counts as on it; the upper end belongs to the last cell; periodic: modulo.
         """
-        ...
 
     def locate_anywhere(self, x: Floats) -> tuple[Integers, Floats]:
         """As `locate`, but what lies outside belongs to the cell at that end, whose functions go on there."""
-        ...
 
     def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
         """Values [n, q] of functions first[cell] + a, or derivatives per unit of x; zero where cell is -1."""
-        ...
 
     def pair_features(self, cell: Integers, z: Floats) -> Floats:
         """Products [n, Q] of two active functions, columns in the order of `pair_index`."""
-        ...
 
     def pair_index(self) -> tuple[Integers, Integers]:
         """(a [Q], o [Q]) of the pairs of active functions, a-major; Q = q (q + 1) / 2. See `Support.index`."""
-        ...
 
     def design(self, x: Floats, order: int = 0) -> Floats:
         """Dense values [n, K] at positions x [n]; rows outside are NaN."""
-        ...
 
     def constant(self) -> Floats:
         """Coefficients [K] of the function 1, all zero if it is not in the span."""
-        ...
 
     def roughness(self, order: int) -> Floats:
         """Pair array [K, O] of ∫ D^order B_k D^order B_{k+o} dξ over the domain, scaled to ξ in [0, 1].
@@ -131,19 +124,15 @@ class Features(Protocol):
         In a union with a B-spline season and trend on one side and the spline on the other are independent of each
         other: entries between the two are 0, and of order 1 and more season and trend cost nothing.
         """
-        ...
 
     def labels(self) -> list[str] | Floats:
         """Names of the functions, or their Greville points."""
-        ...
 
     def sample(self) -> Floats:
         """Positions where functions show: Greville points [K] moved into the domain, or many even ones [> K]."""
-        ...
 
     def count_touched(self, lo: Floats, hi: Floats) -> Integers:
         """How many functions each of the ranges [lo, hi] touches; 0 outside the domain, and where an end is NaN."""
-        ...
 
 
 def checked_order(order: int, highest: int | None) -> int:

@@ -120,11 +120,9 @@ class ConstrainedField(EquationField[Data]):
     @property
     def _verdict(self) -> tuple[Finding, ...]:
         ratio = float(self.constants.adequacy)
-        told = (
-            f"F = {ratio:.3g} against a fit without it"
-            if np.isfinite(ratio)
-            else "the data alone tell no other field"
-        )
+        told = "the data alone tell no other field"
+        if np.isfinite(ratio):
+            told = f"F = {ratio:.3g} against a fit without it"
         return super()._verdict or (Finding("equation", f"{self.constants.attrs['equation']}: {told}"),)
 
     @property

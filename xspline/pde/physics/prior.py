@@ -31,10 +31,8 @@ from xspline.sums import Gram
 STRONGEST = 1e3
 SMOOTHEST = 1e6  # the strongest roughness: a field is a polynomial there
 WEAKEST = 1e-9  # of roughness and equation: neither is seen there
-STARTS = (
-    (1e-2, 1e-3),
-    (1e-2, STRONGEST),
-)  # of roughness and equation: the field hardly knows it, or obeys it
+# Of roughness and equation: the field hardly knows it, or obeys it.
+STARTS = ((1e-2, 1e-3), (1e-2, STRONGEST))
 RATIO = 1e5  # weight of the equation over the roughness up to which log|Λ|₊ is computed: rounding changes it by 0.1
 
 
@@ -227,9 +225,8 @@ class EquationPrior:
         coefficients as there are free directions N, if N takes independent values there.
         """
         strengths = self.even
-        if (
-            self.given.terms
-        ):  # at which each weighs as much as the roughness of known strength, on the diagonal
+        # At which each weighs as much as the roughness of known strength, on the diagonal.
+        if self.given.terms:
             strengths = strengths * float(self._given[:, 0].sum()) / float(self.observed[:, 0].sum())
         band = self.matrix(strengths)
         scale = np.sqrt(band[:, 0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,8 @@ def low_terms(equations: Sequence[Equation], names: Names, arguments: str) -> li
     has letters, as Python, of the line of code.
     """
     words = {word for equation in equations for word in re.findall(r"\w+", equation.text)}
-    constant = next(name for name in _constants() if name not in words and names.meaning(name) is None)
+    constants = itertools.chain("k", (f"k{number}" for number in itertools.count(1)))
+    constant = next(name for name in constants if name not in words and names.meaning(name) is None)
     out = []
     for i, equation in enumerate(equations):
         there = {ast.unparse(factor).replace(" ", "") for factor in equation.terms.values()}
@@ -60,14 +62,6 @@ def recover_code(texts: Sequence[str], arguments: str) -> str:
     return (
         f"recover({json.dumps(texts[0] if len(texts) == 1 else list(texts), ensure_ascii=False)}{arguments})"
     )
-
-
-def _constants() -> Iterator[str]:
-    yield "k"
-    number = 1
-    while True:
-        yield f"k{number}"
-        number += 1
 
 
 def _products(equation: Equation, names: Names) -> Iterator[str]:

@@ -119,13 +119,9 @@ def arguments_code(
     def written(value: Any) -> str:
         if isinstance(value, Mapping):
             return f"{{{', '.join(f'{name!r}: {written(own)}' for name, own in value.items())}}}"
-        return (
-            value.code("xs.")
-            if isinstance(value, Basis)
-            else str(value)
-            if isinstance(value, Real)
-            else repr(value)
-        )
+        if isinstance(value, Basis):
+            return value.code("xs.")
+        return str(value) if isinstance(value, Real) else repr(value)
 
     numbers = (f"{n!r}: {written(x) if isinstance(x, Real) else n}" for n, x in (known or {}).items())
     return "".join(
@@ -287,11 +283,8 @@ class Names:
         It raises ValueError or TypeError where its bases are along other coordinates, or are none.
         """
         coordinates = tuple(self.letters.get(letter, letter) for letter in letters)
-        if (
-            not letters
-            or len(set(coordinates)) < len(letters)
-            or not set(coordinates) <= set(self.space.names)
-        ):
+        distinct = set(coordinates)
+        if not letters or len(distinct) < len(letters) or not distinct <= set(self.space.names):
             return None
         given = self.vary[name]
         if isinstance(given, Mapping):

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
@@ -71,11 +72,7 @@ class SpaceTimes(Family):
         self.parameters = (*(f"order {k}" for k in orders), *others[1:], along)
         if self.events:
             self.parameters += (f"events along {along}",)
-        first = design_of_orders(orders, in_space)
-        second = np.eye(len(in_time))
-        self.design = np.block(
-            [[first, np.zeros((len(first), len(second)))], [np.zeros((len(second), first.shape[1])), second]]
-        )
+        self.design = linalg.block_diag(design_of_orders(orders, in_space), np.eye(len(in_time)))
         self.null = self.still.shape[1]
         self.log_null = float(np.linalg.slogdet(self.still.T @ self.still)[1])
         self.log_null += self.null * math.log(math.prod(float(np.sum(e**2)) for e in self.own.frame.constant))
@@ -127,9 +124,8 @@ class SpaceTimes(Family):
         orders = [sides.get(f"order {k}") for k in self.orders]
         others = [name for name in self.names if name != self.along]
         at_bounds = {name: side for name, side in sides.items() if name in self.names}
-        if (
-            sides.get(f"events along {self.along}") == "upper"
-        ):  # where there are none, their roughness tells nothing
+        # Where there are none, their roughness tells nothing.
+        if sides.get(f"events along {self.along}") == "upper":
             at_bounds[self.along] = "upper"
         if "upper" in orders:
             at_bounds |= dict.fromkeys(others, "upper")

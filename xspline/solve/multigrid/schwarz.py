@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.direct.band import pair_places
+from xspline.solve.multigrid.spaces import AxisLevel
 from xspline.solve.parallel import WORTH_THREADS, rounds_of, run
-
-if TYPE_CHECKING:
-    from xspline.solve.multigrid.spaces import AxisLevel
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

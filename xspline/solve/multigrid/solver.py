@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +29,8 @@ from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.spaces import FourAxes
 from xspline.solve.multigrid.vcycle import COARSEST, Multigrid
 from xspline.solve.system import PerturbedSystem
+from xspline.spaces import Space
 from xspline.sums import Gram
-
-if TYPE_CHECKING:
-    from xspline.spaces import Space
 
 Array = NDArray[np.float64]
 

@@ -15,20 +15,16 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from xspline.solve.direct.band import pair_places
-from xspline.spaces import Basis, BSpline, Space
+from xspline.spaces import Basis, BSpline, Frame, Space
 from xspline.spaces.bspline import LocalSpline, periodic_knots
+from xspline.spaces.features import Features
 from xspline.sums import Factor, Gram, Sums
-
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
-    from xspline.spaces.features import Features
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

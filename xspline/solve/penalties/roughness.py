@@ -177,8 +177,11 @@ class Roughness(Penalty):
     def strengths(self, space: Space) -> dict[str, float]:
         """λ_j of every coordinate of `space` that is smoothed.
 
-        It raises ValueError for a name that the space does not have, an order above what the basis of a coordinate has,
-        and a number for a space without any B-spline.
+        Raises
+        ------
+        ValueError
+            A name that the space does not have; an order above what the basis of a coordinate has; a number
+            for a space without any B-spline.
         """
         if isinstance(self._strength, str):
             raise still_to_be_chosen(self)

@@ -107,8 +107,11 @@ class Sobolev(Penalty):
     def metric(self, space: Space) -> dict[str, float]:
         """m_j of every coordinate of `space` that is smoothed.
 
-        It raises ValueError for a name that the space does not have, an order above what the basis of a coordinate has,
-        and no metric with a space without any B-spline.
+        Raises
+        ------
+        ValueError
+            A name that the space does not have; an order above what the basis of a coordinate has; no metric and a
+            space without any B-spline.
         """
         metric = dict.fromkeys(spline_degrees(space), 1.0) if self._metric is None else dict(self._metric)
         top = max(dict(self._orders))

@@ -16,12 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xspline.solve.kronecker.product import expected, product_of
-from xspline.solve.penalties.roughness import (
-    Penalty,
-    Roughness,
-    penalty_code,
-    still_to_be_chosen,
-)
+from xspline.solve.penalties.roughness import Penalty, Roughness, penalty_code, still_to_be_chosen
 from xspline.solve.penalties.sobolev import Sobolev
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram
@@ -112,7 +107,10 @@ class SpaceTime(Penalty):
     def bound(self, gram: Gram, space: Space) -> SpaceTime:
         """Return the penalty with the observed times of these statistics.
 
-        It raises ValueError where these have no factor of their own along time.
+        Raises
+        ------
+        ValueError
+            These have no factor of their own along time.
         """
         if self.along is None:
             return self
