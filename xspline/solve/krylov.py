@@ -12,12 +12,11 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xspline.solve.errors import ConvergenceError
 from xspline.solve.progress import tell
+from xspline.sums.window import Array
 
-Array = NDArray[np.float64]
 LinearMap = Callable[[Array], Array]
 
 TOLERANCE = 1e-10  # of the residual, relative to the right-hand side

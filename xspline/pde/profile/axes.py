@@ -13,15 +13,13 @@ from functools import cached_property
 
 import numpy as np
 from numpy.polynomial import legendre
-from numpy.typing import NDArray
 from scipy import sparse
 
+from xspline.solve.direct.band import Array, Integers
 from xspline.spaces import Features, Global, Space
 from xspline.spaces.bspline import LocalSpline, SplineTerm, periodic_knots
 from xspline.spaces.features import Harmonics, Legendre
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 ROUNDING = 1e-14  # of the largest value, or of the sum of squares of the data: smaller numbers are zero
 SMOOTHER = 4  # degrees that smooth tests have above the order of a derivative
 CELLS = 3  # knot cells that an interval of a smooth test spans, and how many such tests there are at least

@@ -9,14 +9,12 @@ from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xspline.solve.direct.band import band, narrowest
-from xspline.solve.direct.cholesky import BandCholesky, DenseCholesky
+from xspline.solve.direct.cholesky import Array, BandCholesky, DenseCholesky
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram, digest_key, join_overlapping, outer_pairs
 
-Array = NDArray[np.float64]
 Term: TypeAlias = tuple[Factor, ...]
 # Share of the squares of the diagonal of G that its marginals explain, at nine tenths of the times or more, where their
 # product stands for G. Measured: 0.93 and more where a tenth is missing in blocks; 0.13 of moorings that were set up

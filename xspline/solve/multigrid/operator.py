@@ -7,15 +7,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xspline.solve.direct.band import Array, Integers
 from xspline.solve.multigrid import compiled
 from xspline.solve.multigrid.spaces import AxisLevel
 from xspline.solve.parallel import WORTH_THREADS, ranges, rounds_of, run
 from xspline.sums import orientations
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class Operator:

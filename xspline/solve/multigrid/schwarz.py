@@ -18,14 +18,11 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xspline.solve.direct.band import pair_places
+from xspline.solve.direct.band import Array, Integers, pair_places
 from xspline.solve.multigrid.spaces import AxisLevel
 from xspline.solve.parallel import WORTH_THREADS, rounds_of, run
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 FourArrays: TypeAlias = tuple[Integers, Integers, Integers, Integers]  # one of each axis
 
 MAX_SUBDOMAIN = 700  # coefficients

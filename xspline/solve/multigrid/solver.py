@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.batch import distinct, systems_between
+from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.kronecker.pcg import KroneckerSum
 from xspline.solve.kronecker.roots import data_root
@@ -31,8 +32,6 @@ from xspline.solve.multigrid.vcycle import COARSEST, Multigrid
 from xspline.solve.system import PerturbedSystem
 from xspline.spaces import Space
 from xspline.sums import Gram
-
-Array = NDArray[np.float64]
 
 
 class Iterative(PerturbedSystem):

@@ -17,17 +17,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from xspline.solve.direct.band import pair_places
+from xspline.solve.direct.band import Array, Integers, pair_places
 from xspline.spaces import Basis, BSpline, Frame, Space
 from xspline.spaces.bspline import LocalSpline, periodic_knots
 from xspline.spaces.features import Features
 from xspline.sums import Factor, Gram, Sums
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 PenaltyTerms = Sequence[Sequence[Array]]  # products over the axes: pairs [K, O] of each axis
 ROUNDING = 1e-12  # entries of P below are zeros
 MAX_AXES = 4  # that the compiled loops walk

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from xspline.solve.direct.band import band, narrowest
-from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve.direct.cholesky import Array, BandCholesky
 from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.schwarz import Schwarz
 from xspline.solve.multigrid.spaces import (
@@ -29,8 +28,6 @@ from xspline.solve.multigrid.spaces import (
 )
 from xspline.solve.parallel import single_threaded_blas
 from xspline.spaces import Frame
-
-Array: TypeAlias = NDArray[np.float64]
 
 COARSEST = 3000  # coefficients of a system that needs no coarser one
 WEAK = 1.0 / 12.0  # strength of an axis, relative to the strongest, below which it is not coarsened yet
