@@ -257,10 +257,7 @@ class FastDiagonal(PerturbedSystem):
     # --- estimates: of what is left beside the diagonal
 
     def probes(self) -> tuple[Array, Array, Array]:
-        """a = T z, w = T⁻ᵀ z and b = A⁻¹ w of probes z, where there is one multiplicity: [K.., m] each.
-
-        It raises ConvergenceError where there are several.
-        """
+        """a = T z, w = T⁻ᵀ z and b = A⁻¹ w of probes z, where there is one multiplicity: [K.., m] each."""
         if len(self._solved_probes) != 1:
             raise ConvergenceError("probes of several systems " + NEEDS_DIRECT)
         inverses = [np.asarray(np.linalg.inv(t).T, np.float64) for t in self.rotations]

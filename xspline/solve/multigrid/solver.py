@@ -142,10 +142,7 @@ class Iterative(PerturbedSystem):
     # --- estimates
 
     def probes(self) -> tuple[Array, Array, Array]:
-        """a = S z, w = S⁻¹ z and b = A⁻¹ w of the only system, [K.., m] each.
-
-        It raises ConvergenceError where there are several systems, or it is not determined.
-        """
+        """a = S z, w = S⁻¹ z and b = A⁻¹ w of the only system, [K.., m] each."""
         first = self._probes[0]
         if len(self._probes) != 1 or first is None:
             raise ConvergenceError("probes of several systems " + NEEDS_DIRECT)
@@ -171,7 +168,6 @@ class Iterative(PerturbedSystem):
         return out
 
     def edf_samples(self) -> list[Array]:
-        """Estimates of tr((G + Λ)⁻¹ G) of each of the different systems, [probes]."""
         samples, axes = [], tuple(range(len(self.frame.sizes)))
         for i, pair in enumerate(self._probes):
             if pair is None:
