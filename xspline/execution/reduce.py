@@ -86,8 +86,8 @@ def sums(
     """Return the Sums of each source: those in memory at once, the others in one compute for all of them.
 
     Of a source that several holders share, they are HolderSums: the Sums of each holder by its code. It raises
-    ValueError where the checkpoint is no directory, of another version, or damaged, and WorkerMemoryError where workers
-    were killed again and again, and ClusterLostError where client or scheduler went away.
+    ValueError where the checkpoint is no directory, of another version, or damaged; WorkerMemoryError where workers
+    were killed again and again; and ClusterLostError where client or scheduler went away.
 
     Parameters
     ----------

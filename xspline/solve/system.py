@@ -209,7 +209,7 @@ class IterativeSystem(System):
     def probes(self) -> tuple[Array, Array, Array]:
         """Random a and w with E[w aᵀ] = I, and b = (G + Λ)⁻¹ w, [K.., m] each, of the only system.
 
-        It raises ConvergenceError where there are several systems, or it is not determined.
+        It raises ConvergenceError where there are several systems, or the only one is not determined.
         """
 
     @abstractmethod

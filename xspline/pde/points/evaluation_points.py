@@ -217,7 +217,7 @@ def arguments_of(
 ) -> dict[str, str]:
     """Return the arguments of a known function and the fitted coordinate that each means.
 
-    It raises TypeError or ValueError where it has no arguments with names, or one that means no coordinate.
+    It raises TypeError or ValueError where the function has no arguments with names, or one that means no coordinate.
     """
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -241,7 +241,7 @@ def arguments_of(
 def values_of(name: str, function: Callable[..., Any], arguments: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the values of a known function.
 
-    It raises TypeError or ValueError where it returned no real numbers, or not one for each label.
+    It raises TypeError or ValueError where the function returned no real numbers, or not one for each label.
     """
     values, shape = function(**arguments), np.broadcast_shapes(*(x.shape for x in arguments.values()))
     own = np.asarray(values)

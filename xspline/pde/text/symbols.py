@@ -227,7 +227,7 @@ class Names:
     def meaning(self, name: str) -> Symbol | None:
         """Return what a name stands for; None if it is a parameter.
 
-        It raises ValueError where it looks like a derivative and is none, or cannot be a parameter.
+        It raises ValueError where the name looks like a derivative and is none, or cannot be a parameter.
         """
         if name in self.known:
             return KnownSymbol(name)
@@ -318,8 +318,8 @@ class Names:
     def derivative(self, name: str, symbol: Symbol, letter: str) -> tuple[str, Symbol] | None:
         """Return the derivative of what a name stands for along a coordinate; None where it is zero.
 
-        It raises ValueError where it is a derivative of something known that is not known itself, or of an order above
-        the degree.
+        It raises ValueError where this is one of something known and not known itself, or its order is above the
+        degree.
         """
         match symbol:
             case Value(orders=orders):

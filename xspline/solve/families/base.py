@@ -32,8 +32,8 @@ BEYOND = 5.0  # a score exists so far, in the logarithm of a term's strength, ab
 class Bounds(NamedTuple):
     """A place to start at, and the bounds of ρ, [J]; log-strengths of terms, [T].
 
-    ρ is [J]. Log-strengths of terms are [T]: at `even` each term weighs as much as the data, and beyond `most` there is
-    no score, as products of ρ within their bounds would take a term to where its rounding errors reach the constant.
+    At `even` each term weighs as much as the data, and beyond `most` there is no score, as products of ρ within their
+    bounds would take a term to where its rounding errors reach the constant.
     """
 
     start: Array
@@ -117,15 +117,9 @@ class Family(ABC):
         alphas = np.array(self.alphas, dtype=float)
         return np.asarray((alphas / alphas.sum(axis=1, keepdims=True)).T)
 
-    def wiggly(self, v: Array, term: int) -> Array:
+    def wiggly(self, v: Array, term: int, space: Space | None = None) -> Array:
         """Return what a term sees of v, [K.., rest..]; the rest is larger and would leave its rounding errors."""
-        return self._wiggly(v, term, self.space)
-
-    def wiggly_alone(self, v: Array, term: int) -> Array:
-        """Return the same for functions of the smoothed coordinates alone."""
-        return self._wiggly(v, term, self.alone)
-
-    def _wiggly(self, v: Array, term: int, space: Space) -> Array:
+        space = space or self.space
         for name, order in zip(self.names, self.alphas[term], strict=True):
             if order:
                 axis = space.names.index(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -107,7 +107,8 @@ class SeveralOrders(Family):
         return Sobolev(orders, dict(zip(self.names, [1.0, *numbers[len(orders) :]], strict=True)))
 
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
-        return pinned(self.space, self.alone, self.penalty(rho), self.wiggly_alone, resources)
+        wiggly = partial(self.wiggly, space=self.alone)
+        return pinned(self.space, self.alone, self.penalty(rho), wiggly, resources)
 
     def bounds(self, typical: float, weight: float) -> Bounds:
         start, upper = self._limits(typical, weight)
