@@ -105,7 +105,24 @@ class SpaceTimes(Family):
         return SpaceTime(in_space, time).at(self.times, self.weight)
 
     def log_determinant(self, rho: Array, resources: Resources) -> OfFactors:
-        return by_modes(self, rho, resources)
+        """Return it by modes of time; raises SingularSystemError where the strengths are too far apart for float64."""
+        frame = self.space.frame
+        matrix = self.penalty(rho).gram(self.space)
+        pin = Pin.of(frame, [j for j in range(len(frame.sizes)) if j != self.axis])
+        parts = split(Product((*pin.factors, self.times), np.ones(())), matrix, frame)
+        if parts is None or not parts.beside.terms:
+            raise SingularSystemError("season, trend and events are not told apart at these strengths")
+        modes = _PinnedModes(parts, frame, self.null, pin.place, resources)
+        if not modes.determined.all():
+            raise SingularSystemError("the log-determinant of the penalty has no value at these strengths")
+        factorisation = Factorisation(Choice("separable", "log-determinant", 0, 0.0), modes, modes.determined)
+        system = Factorised(factorisation, matrix, frame, self.wiggly, resources, steering=True)
+        (times,) = parts.others
+        data, rough = (dense_of(factors, times.axes, frame) for factors in (times.factors, times.mass))
+        still = self.still
+        along = np.linalg.slogdet(still.T @ still)[1]
+        along -= np.linalg.slogdet(still.T @ balanced(data, rough)[0] @ still)[1]
+        return OfFactors(system, 1, float(along) + self.null * (pin.log_squares - math.log(modes.pin)))
 
     def bounds(self, typical: float, weight: float) -> Bounds:
         start, upper = self._limits(typical, weight)
@@ -132,30 +149,6 @@ class SpaceTimes(Family):
         elif all(side == "lower" for side in orders):
             at_bounds |= dict.fromkeys(others, "lower")
         return at_bounds
-
-
-def by_modes(family: SpaceTimes, rho: Array, resources: Resources) -> OfFactors:
-    """Return log|Λ|₊ of a `SpaceTime` penalty, by modes of time.
-
-    It raises SingularSystemError where the strengths are too far apart for float64.
-    """
-    frame = family.space.frame
-    matrix = family.penalty(rho).gram(family.space)
-    pin = Pin.of(frame, [j for j in range(len(frame.sizes)) if j != family.axis])
-    parts = split(Product((*pin.factors, family.times), np.ones(())), matrix, frame)
-    if parts is None or not parts.beside.terms:
-        raise SingularSystemError("season, trend and events are not told apart at these strengths")
-    modes = _PinnedModes(parts, frame, family.null, pin.place, resources)
-    if not modes.determined.all():
-        raise SingularSystemError("the log-determinant of the penalty has no value at these strengths")
-    factorisation = Factorisation(Choice("separable", "log-determinant", 0, 0.0), modes, modes.determined)
-    system = Factorised(factorisation, matrix, frame, family.wiggly, resources, steering=True)
-    (times,) = parts.others
-    data, rough = (dense_of(factors, times.axes, frame) for factors in (times.factors, times.mass))
-    still = family.still
-    along = np.linalg.slogdet(still.T @ still)[1]
-    along -= np.linalg.slogdet(still.T @ balanced(data, rough)[0] @ still)[1]
-    return OfFactors(system, 1, float(along) + family.null * (pin.log_squares - math.log(modes.pin)))
 
 
 class _PinnedModes(Separable):
