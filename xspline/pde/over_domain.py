@@ -105,7 +105,7 @@ def over_domain(
         else Estimates.nothing(len(powers))
         for index in np.ndindex(*shapes[0])
     ]
-    return _dataset(field, equations, given, members, powers, method, remark)
+    return dataset_of(field, equations, given, members, powers, method, remark)
 
 
 def _tells(field: Field[Any], name: str, index: tuple[int, ...]) -> bool:
@@ -138,23 +138,11 @@ def _estimates(problem: EquationProblem, method: str) -> Estimates:
             return Estimates(weak.value, nothing, factor, weak.value, nothing, (remark,))
         covariance = weak.covariance + np.diag(problem.weak_resolution(weak) ** 2)
         return Estimates(weak.value, covariance, factor, weak.value, covariance)
-    return _of_profile(problem, profile(problem))
+    return of_profile(problem, profile(problem))
 
 
-def dataset_of(
-    field: Field[Any],
-    equations: Sequence[Equation],
-    given: Mapping[str, Any],
-    problem: EquationProblem,
-    outcome: Profile,
-) -> xr.Dataset:
-    """Return the Dataset of ``recover`` of a profile of fits without batch dimensions."""
-    return _dataset(
-        field, equations, given, [_of_profile(problem, outcome)], list(problem.parameters), "profile", ""
-    )
-
-
-def _of_profile(problem: EquationProblem, outcome: Profile) -> Estimates:
+def of_profile(problem: EquationProblem, outcome: Profile) -> Estimates:
+    """Return the constants of a profile of fits without batch dimensions."""
     weak = outcome.weak
     left = max(problem.search.data.count - outcome.freedom, 1)
     factor = float(stdtrit(left, (1 + LEVEL) / 2))
@@ -163,15 +151,16 @@ def _of_profile(problem: EquationProblem, outcome: Profile) -> Estimates:
     )
 
 
-def _dataset(
+def dataset_of(
     field: Field[Any],
     equations: Sequence[Equation],
     given: Mapping[str, Any],
     members: Sequence[Estimates],
     powers: Sequence[Power],
     method: str,
-    remark: str,
+    remark: str = "",
 ) -> xr.Dataset:
+    """Return the Dataset of ``recover``; a remark goes to its checks."""
     first = field.variables[equations[0].values[0].variable]
     batch, shape = first.batch_dims, first.batch_shape
 

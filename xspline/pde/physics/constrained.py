@@ -16,7 +16,7 @@ from xspline.labels.fit import Fit, Request
 from xspline.labels.report.findings import Finding, FitCheck
 from xspline.labels.statistics import Data, Statistics  # noqa: F401 (inherited hints are read here)
 from xspline.labels.uncertainty import Covariance, Requested
-from xspline.pde.over_domain import dataset_of
+from xspline.pde.over_domain import dataset_of, of_profile
 from xspline.pde.profile.axes import Array, Unsuitable
 from xspline.pde.profile.estimate import profile
 from xspline.pde.profile.gauss_newton import GaussNewtonStep
@@ -169,7 +169,8 @@ def constrained(
             Factorisation(choice, system, np.ones((), dtype=np.bool_)),
         )
         fits[name] = Fit(field.statistics, name, coefficients[name], Ridge(0.0), {}, solution)
-    constants = dataset_of(field, equations, given, problem, outcome)
+    estimates = [of_profile(problem, outcome)]
+    constants = dataset_of(field, equations, given, estimates, list(problem.parameters), "profile")
     doubt, line = outcome.remarks[0] if doubtful else "", f"{field.code()}.{call}"
     return ConstrainedField(field.statistics, fits, Request(Ridge(0.0)), constants, line, doubt=doubt)
 
