@@ -117,16 +117,11 @@ def strength_derivatives(sums: Sums, space: Space, penalty: Penalty, solution: S
     each term of its Gram, none of which has a share in the constant; the solution is that of these sums and this
     penalty.
     """
-    frame = space.frame
-    count = len(space.shape)
-    e = functools.reduce(np.multiply.outer, space.constant())
     # Without the constant, of which λS would leave the rounding errors.
-    centred = solution.coefficients - e.reshape(e.shape + (1,) * sums.reference.ndim) * sums.reference
-    known = np.where(solution.determined, centred, 0.0)
-    images = [
-        Gram((term,)).matvec(known, frame) for term in penalty.bound(sums.gram, space).gram(space).terms
-    ]
-    return -solution.factorisation.solve(np.stack(images, axis=count), tolerance=DRAW_TOLERANCE)
+    known = np.where(solution.determined, sums.centred(solution.coefficients, space.frame), 0.0)
+    terms = penalty.bound(sums.gram, space).gram(space).terms
+    images = [Gram((term,)).matvec(known, space.frame) for term in terms]
+    return -solution.factorisation.solve(np.stack(images, axis=len(space.shape)), tolerance=DRAW_TOLERANCE)
 
 
 @single_threaded_blas()

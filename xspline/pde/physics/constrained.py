@@ -30,7 +30,7 @@ from xspline.solve.errors import warn
 from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.system import DirectSystem, Draw
 from xspline.spaces import Frame
-from xspline.sums import Gram, orientations, outer_pairs
+from xspline.sums import Gram, matrix_entries, outer_pairs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -267,13 +267,7 @@ class ConstrainedSystem(DirectSystem):
         frame, order = self.frame, self.data.order
         inverse, index = self._factor.inverse(np.arange(order.width)), order.index[self.variable]
         out = outer_pairs(np.moveaxis(self._roots[index], -1, len(frame.sizes)), frame)
-        for offset in np.ndindex(*frame.offsets):
-            members = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
-            first = [np.arange(k)[span] for (span, _), k in zip(members, frame.sizes, strict=True)]
-            second = [partners for _, partners in members]
-            place = (*(span for span, _ in members), *offset)
-            for flips in orientations(offset):
-                row = index[np.ix_(*(s if f else a for a, s, f in zip(first, second, flips, strict=True)))]
-                column = index[np.ix_(*(a if f else s for a, s, f in zip(first, second, flips, strict=True)))]
-                out[place] += inverse[np.minimum(row, column), np.abs(row - column)]
+        for place, rows, columns in matrix_entries(frame):
+            row, column = index[rows], index[columns]
+            out[place] += inverse[np.minimum(row, column), np.abs(row - column)]
         return np.asarray(self._precision * out)

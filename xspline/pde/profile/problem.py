@@ -24,7 +24,7 @@ from xspline.pde.text.equation import Equation, Power
 from xspline.pde.text.low_terms import LowTerm, low_terms, recover_code
 from xspline.pde.text.symbols import Names, arguments_code
 from xspline.solve import Penalty, Resources, TooLargeError, solve
-from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation
+from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation, times_axis
 from xspline.solve.smoothing.fit import centred
 from xspline.spaces import BSpline, Space
 from xspline.sums import Factor, Gram, Sums
@@ -165,7 +165,7 @@ def _refining(coarse: Space, fine: Space) -> dict[int, Array]:
 
 def _along_axes(matrices: Mapping[int, Array], array: Array) -> Array:
     for axis, matrix in matrices.items():
-        array = np.moveaxis(np.tensordot(matrix, array, axes=(1, axis)), 0, axis)
+        array = times_axis(matrix, array, axis)
     return array
 
 

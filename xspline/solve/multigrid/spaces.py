@@ -15,6 +15,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -144,10 +145,10 @@ def pair_projection(prolong: sparse.csr_array, fine: AxisLevel, coarse: AxisLeve
     return sparse.coo_array(entries, shape=shape).tocsr()
 
 
-def sparse_along(
-    matrix: sparse.csr_array, array: Array, axis: int, offset_axis: int | None = None, offsets: int = 0
+def times_axis(
+    matrix: Any, array: Array, axis: int, offset_axis: int | None = None, offsets: int = 0
 ) -> Array:
-    """A sparse matrix times one axis of an array, or times an axis of coefficients and that of their offsets as one.
+    """A matrix times one axis of an array, or times an axis of coefficients and that of their offsets as one.
 
     Afterwards there are as many `offsets` as before, or so many.
     """
@@ -182,7 +183,7 @@ def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> t
     if not prolongations:
         return None
     for j, matrix in prolongations.items():
-        moment = sparse_along(matrix.T, moment, j)
+        moment = times_axis(matrix.T, moment, j)
     terms = tuple(
         tuple(projected(f.full(space.frame), projections) for f in term) for term in sums.gram.terms
     )
@@ -197,7 +198,7 @@ def projected(factor: Factor, projections: Mapping[int, sparse.csr_array]) -> Fa
     for axis, matrix in projections.items():
         if axis in factor.axes:
             position = factor.axes.index(axis)
-            pairs = sparse_along(matrix, pairs, position, count + position)
+            pairs = times_axis(matrix, pairs, position, count + position)
     return Factor(factor.axes, tuple((0, k) for k in pairs.shape[:count]), pairs, factor.key)
 
 

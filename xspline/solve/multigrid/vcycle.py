@@ -24,7 +24,7 @@ from xspline.solve.multigrid.spaces import (
     PenaltyTerms,
     pair_projection,
     prolongation,
-    sparse_along,
+    times_axis,
 )
 from xspline.solve.parallel import single_threaded_blas
 from xspline.spaces import Frame
@@ -74,27 +74,27 @@ class Level:
         """Pairs of Pᵀ A P from those of A."""
         for transfer in self.transfers:
             axis = transfer.axis
-            pairs = sparse_along(transfer.project, pairs, axis, axis + 4, transfer.offsets)
+            pairs = times_axis(transfer.project, pairs, axis, axis + 4, transfer.offsets)
         return np.ascontiguousarray(pairs)
 
     def project_terms(self, terms: PenaltyTerms) -> PenaltyTerms:
         """The penalty of the coarse level."""
         projections = {transfer.axis: transfer.project for transfer in self.transfers}
         return [
-            [sparse_along(projections[j], f, 0, 1) if j in projections else f for j, f in enumerate(term)]
+            [times_axis(projections[j], f, 0, 1) if j in projections else f for j, f in enumerate(term)]
             for term in terms
         ]
 
     def restrict(self, r: Array) -> Array:
         """Pᵀ r, [m, K..]."""
         for transfer in self.transfers:
-            r = sparse_along(transfer.prolong.T, r, transfer.axis + 1)
+            r = times_axis(transfer.prolong.T, r, transfer.axis + 1)
         return np.ascontiguousarray(r)
 
     def prolong(self, x: Array) -> Array:
         """P x, [m, K..]."""
         for transfer in self.transfers:
-            x = sparse_along(transfer.prolong, x, transfer.axis + 1)
+            x = times_axis(transfer.prolong, x, transfer.axis + 1)
         return np.ascontiguousarray(x)
 
     def smooth(self, r: Array) -> Array:
