@@ -39,9 +39,8 @@ def results() -> ModuleType:
 
 def listed(module: str) -> set[str]:
     """Return the names that the page of the interface lists for one module."""
-    blocks = re.findall(
-        rf"currentmodule:: {module}\n(.*?)```", INTERFACE, flags=re.DOTALL
-    )  # one directive a block
+    # One directive a block.
+    blocks = re.findall(rf"currentmodule:: {module}\n(.*?)```", INTERFACE, flags=re.DOTALL)
     return {line.strip() for block in blocks for line in block.splitlines() if re.match(r" {3}\w", line)}
 
 

@@ -68,7 +68,7 @@ LATE = {
     (
         "xspline.labels.statistics",
         "xspline.labels.field",
-    ): "statistics.solve() gives a Field, which holds statistics",
+    ): "statistics.solve() gives a Field, which holds statistics"
 }
 
 

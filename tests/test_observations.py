@@ -148,9 +148,8 @@ def test_a_prediction_keeps_the_labels_beside_those_that_were_fitted() -> None:
 # ---- a sea between coasts -------------------------------------------------------------------------------------------
 
 SEA = {"latitude": 36, "longitude": 90, "time": 8}  # knots half a degree and eighteen days apart
-SLIGHT = xs.Roughness(
-    {"latitude": 1e-5, "longitude": 1e-5}
-)  # the weakest is enough to carry slopes over land
+# The weakest is enough to carry slopes over land.
+SLIGHT = xs.Roughness({"latitude": 1e-5, "longitude": 1e-5})
 NOISE = 0.011  # metres, what this fit leaves of the real data
 
 

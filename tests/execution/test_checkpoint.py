@@ -65,13 +65,7 @@ def sources(form: str) -> dict[str, Source]:
     }
 
 
-@pytest.mark.parametrize(
-    "form, what",
-    [
-        ("blocks", "grid"),
-        ("regions", "holders"),
-    ],
-)
+@pytest.mark.parametrize("form, what", [("blocks", "grid"), ("regions", "holders")])
 def test_same_bits_written_and_read_again(tmp_path: Path, form: str, what: str) -> None:
     where = LINE if what == "batch" else SPACE
     expected = digests(sums([sources(form)[what]], where))

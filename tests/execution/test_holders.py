@@ -64,11 +64,7 @@ def assert_own(by_holder: HolderSums, source: Source, where: Space) -> None:
         assert (own.tally.missing, own.tally.outside) == (expected.tally.missing, expected.tally.outside)
 
 
-FORMS: dict[str, Callable[..., Any]] = {
-    "memory": lambda y, chunks: y,
-    "dask": chunked,
-    "reader": Array,
-}
+FORMS: dict[str, Callable[..., Any]] = {"memory": lambda y, chunks: y, "dask": chunked, "reader": Array}
 
 
 @pytest.mark.parametrize("form", FORMS)

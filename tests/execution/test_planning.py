@@ -48,11 +48,7 @@ def refused(*_: Any) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [
-        da.zeros(TERA, chunks=(20, 720, 1440), dtype="f4"),
-        Endless(TERA, (20, 720, 1440)),
-        Endless(TERA, None),
-    ],
+    [da.zeros(TERA, chunks=(20, 720, 1440), dtype="f4"), Endless(TERA, (20, 720, 1440)), Endless(TERA, None)],
     ids=["dask", "reader", "reader without chunks"],
 )
 def test_nothing_is_computed_or_read(monkeypatch: pytest.MonkeyPatch, data: Any) -> None:

@@ -88,13 +88,7 @@ WEIGHTS = {
 
 @pytest.mark.parametrize("weight", WEIGHTS.values(), ids=WEIGHTS.keys())
 @pytest.mark.parametrize(
-    "tier, form",
-    [
-        ("memory", "dask"),
-        ("dask", "large"),
-        ("reader", "memory"),
-        ("reader", "reader"),
-    ],
+    "tier, form", [("memory", "dask"), ("dask", "large"), ("reader", "memory"), ("reader", "reader")]
 )
 def test_weights_in_every_form(weight: tuple[tuple[int, ...], np.ndarray], form: str, tier: str) -> None:
     axes, w = weight

@@ -14,11 +14,7 @@ from xspline.kernels import Block, accumulate, evaluate
 from xspline.kernels.walk import slab_axes_of, slab_boxes
 
 
-@given(
-    name=st.sampled_from(sorted(CASES)),
-    limit=st.integers(1, 700),
-    rows_limit=st.integers(1, 100),
-)
+@given(name=st.sampled_from(sorted(CASES)), limit=st.integers(1, 700), rows_limit=st.integers(1, 100))
 def test_slabs_tile_the_block(name: str, limit: int, rows_limit: int) -> None:
     case = CASES[name]
     slab_axes = slab_axes_of(case.layout)

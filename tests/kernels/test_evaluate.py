@@ -99,8 +99,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "slab", "dtype", "engine"),
-    pairwise(EVALUABLE, (None, 50), ("f4", "f8"), ("numba", "namespace")),
+    ("name", "slab", "dtype", "engine"), pairwise(EVALUABLE, (None, 50), ("f4", "f8"), ("numba", "namespace"))
 )
 def test_into_a_given_array(name: str, slab: int | None, dtype: str, engine: str) -> None:
     case, rng = EVALUABLE[name], np.random.default_rng(0)

@@ -255,12 +255,7 @@ def test_points_with_positions_along_one_dimension() -> None:
         "quality": ("obs", rng.integers(0, 3, 500)),
     }
     chosen = single_for(zeros(("obs",), coords))
-    assert chosen == {
-        "lat": xs.BSpline(5),
-        "lon": xs.BSpline(14),
-        "depth": xs.BSpline(5),
-        "time": SEASONS,
-    }
+    assert chosen == {"lat": xs.BSpline(5), "lon": xs.BSpline(14), "depth": xs.BSpline(5), "time": SEASONS}
 
 
 # ---- how many functions ---------------------------------------------------------------------------------------------

@@ -146,8 +146,7 @@ def test_independent_fits_are_chosen_by_label() -> None:
 
 def test_more_coordinates_ask_for_a_choice(field: xs.Field) -> None:
     with pytest.raises(
-        ValueError,
-        match=r"lat \(17\), lon \(25\), time \(24\).*one or two.*plot\(time='2001-01-01'\)",
+        ValueError, match=r"lat \(17\), lon \(25\), time \(24\).*one or two.*plot\(time='2001-01-01'\)"
     ):
         field.plot()
 

@@ -46,9 +46,8 @@ def test_a_circle_has_no_ends() -> None:
 
 def test_cells_are_square_on_the_sphere_but_not_where_units_differ() -> None:
     lat, lon = np.random.default_rng(0).uniform(0, 1, (2, 9000))
-    chosen = counts(
-        points(lat=55 + 10 * lat, lon=20 * lon)
-    )  # at 60° north a degree east is half of one north
+    # At 60° north a degree east is half of one north.
+    chosen = counts(points(lat=55 + 10 * lat, lon=20 * lon))
     assert (chosen["lon"] - 3) / (chosen["lat"] - 3) == pytest.approx(1.0, abs=0.03)
     chosen = counts(points(lat=10 * lat, depth=5000 * lon))
     assert chosen["lat"] == chosen["depth"]

@@ -73,9 +73,8 @@ def test_holders_of_some_years_are_averaged_over_theirs(maps: xr.DataArray, fiel
 
 
 def test_gaps_of_their_own_are_refused_and_reml_takes_another_kind(maps: xr.DataArray) -> None:
-    clouds = maps.where(
-        (maps.lon > 180) == (maps.time < maps.time[30])
-    )  # one half of the map, then the other
+    # One half of the map, then the other.
+    clouds = maps.where((maps.lon > 180) == (maps.time < maps.time[30]))
     with pytest.raises(ValueError, match=r"data\.where\(data\.notnull\(\)\.all\('time'\)\)"):
         clouds.spline.fit(BASES, penalty=xs.SpaceTime())
     assert not isinstance(clouds.spline.fit(BASES).penalty, xs.SpaceTime)

@@ -12,9 +12,8 @@ import xarray as xr
 
 import xspline as xs
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*(lambda of|functions along)"
-)  # of ends of the range, of few knots
+# Of ends of the range, of few knots.
+pytestmark = pytest.mark.filterwarnings("ignore:.*(lambda of|functions along)")
 
 
 def grid(seed: int) -> tuple[xr.DataArray, xr.DataArray]:

@@ -90,9 +90,8 @@ def flipped(path: Path, count: int, seed: int) -> Iterator[str]:
         file.write_bytes(original)
 
 
-@pytest.mark.filterwarnings(
-    "ignore"
-)  # of whoever reads what is damaged: the library says less than its error
+# Of whoever reads what is damaged: the library says less than its error.
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("count", [20, pytest.param(300, marks=pytest.mark.slow)])
 def test_a_flipped_bit_is_an_error_or_changes_nothing(stored: tuple[str, Any, Path], count: int) -> None:
     content, what, path = stored

@@ -58,9 +58,8 @@ def test_the_memory_of_a_plan_holds(solve: str) -> None:
     values, bases, penalty, solver, gaps = SOLVES[solve]
     names = list(bases)
     small = dict.fromkeys(names, 6)
-    values[tuple(slice(None, None, 3) for _ in names)].spline.fit(
-        small, penalty=penalty, solver=solver
-    )  # compiles
+    # Compiles.
+    values[tuple(slice(None, None, 3) for _ in names)].spline.fit(small, penalty=penalty, solver=solver)
     planned = row(xs.plan(values, bases, penalty=penalty, solver=solver), gaps).solver_bytes
     statistics = values.spline.statistics(bases)
     gc.collect()

@@ -262,9 +262,8 @@ def test_a_flipped_byte_that_decodes_is_named(tmp_path: Path) -> None:
     data.to_dataset().to_zarr(path, consolidated=False, encoding=encoding)
     chunk = path / "sst/c/2/0/0"
     content = bytearray(chunk.read_bytes())
-    content[8 * 5 + 7] ^= (
-        0x20  # the exponent of the value at the first date and latitude, and the sixth longitude
-    )
+    # The exponent of the value at the first date and latitude, and the sixth longitude.
+    content[8 * 5 + 7] ^= 0x20
     chunk.write_bytes(content)
     for chunks in (None, {}):
         with pytest.raises(

@@ -46,10 +46,7 @@ def sea(lat: str = "latitude", lon: str = "longitude", attrs: bool = True) -> xr
     """Return values over latitude and longitude under some names."""
     y, x = np.linspace(-30.0, 30.0, 21), np.linspace(100.0, 160.0, 25)
     units = {lat: {"units": "degrees_north"}, lon: {"units": "degrees_east"}}
-    coords = {
-        lat: (lat, y, units[lat] if attrs else {}),
-        lon: (lon, x, units[lon] if attrs else {}),
-    }
+    coords = {lat: (lat, y, units[lat] if attrs else {}), lon: (lon, x, units[lon] if attrs else {})}
     values = np.cos(np.deg2rad(y))[:, None] * np.sin(np.deg2rad(3 * x))
     return xr.DataArray(values, coords, (lat, lon), "sst")
 

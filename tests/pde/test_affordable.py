@@ -45,9 +45,8 @@ def test_intervals_of_a_hidden_field_cover_or_are_withheld() -> None:
     inside = [r.lower.item() <= 0.1 <= r.upper.item() for r in told]
     assert np.mean(inside) >= 0.95 - scatter.FIVE * scatter.of_share(0.95, len(told))
     for r in found:
-        assert (
-            np.isfinite(r.stderr) or "withheld" in r.checks
-        )  # as noise hides the field, or knots seem too few
+        # As noise hides the field, or knots seem too few.
+        assert np.isfinite(r.stderr) or "withheld" in r.checks
 
 
 def test_an_equation_without_bases_chooses_a_space_that_suits_it() -> None:

@@ -10,15 +10,7 @@ import pytest
 from tests.devices import Device
 from tests.solve.cases import Case, close, gaps, on, space_of
 from tests.solve.test_smoothing import wave
-from xspline.solve import (
-    Penalty,
-    Resources,
-    Ridge,
-    Roughness,
-    SingularSystemError,
-    choose,
-    solve,
-)
+from xspline.solve import Penalty, Resources, Ridge, Roughness, SingularSystemError, choose, solve
 from xspline.solve.direct.solver import Direct
 from xspline.sums import Gram
 

@@ -14,17 +14,7 @@ from xspline.solve.direct.cholesky import BandCholesky, scale_band
 from xspline.spaces import Axis, BSpline, Frame, Space
 from xspline.sums import Gram
 
-from .cases import (
-    Case,
-    close,
-    dense_penalty,
-    gaps,
-    grid,
-    rngs,
-    space_of,
-    static,
-    with_multiplicity,
-)
+from .cases import Case, close, dense_penalty, gaps, grid, rngs, space_of, static, with_multiplicity
 
 
 def random_band(rng: np.random.Generator, size: int, width: int, members: int) -> np.ndarray:

@@ -20,17 +20,13 @@ TIMES: dict[str, Basis] = {
 }
 SLOWER = [False, pytest.param(True, marks=pytest.mark.slow)]
 PENALTY = SpaceTime(
-    Sobolev({1: 0.3, 2: 0.02}, {"a": 1.0, "b": 2.5}),
-    Roughness({"t": 0.01}, 2) + Roughness({"t": 0.2}, 0),
+    Sobolev({1: 0.3, 2: 0.02}, {"a": 1.0, "b": 2.5}), Roughness({"t": 0.01}, 2) + Roughness({"t": 0.2}, 0)
 )
 
 
 def case_of(kind: str, first: bool = False, missing: float = 0.15, block: bool = False) -> tuple[Case, Sums]:
     """A wave that travels, a season and noise over a circle and a line; a share is missing, or a block of all times."""
-    plane = {
-        "a": BSpline(4, degree=2, domain=(0, 1)),
-        "b": BSpline(6, degree=2, period=1.0, domain=(0, 1)),
-    }
+    plane = {"a": BSpline(4, degree=2, domain=(0, 1)), "b": BSpline(6, degree=2, period=1.0, domain=(0, 1))}
     bases = {"t": TIMES[kind], **plane} if first else {**plane, "t": TIMES[kind]}
     axes = {n: Axis("number", role="time") if n == "t" else Axis() for n in bases}
     space, rng = Space(bases, axes=axes), np.random.default_rng(5)

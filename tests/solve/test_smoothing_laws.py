@@ -159,9 +159,8 @@ def test_holders_are_predicted_by_the_others(count: int) -> None:
     np.testing.assert_allclose(list(chosen.gradient.values()), expected, atol=1e-7)
     for shift in 0.3 * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]]):
         assert predicted(rows, PLANE, rho + shift) >= chosen.score
-    assert (
-        chosen.converged and chosen.factorisations <= 80 * count + 10
-    )  # several starts, one of them by REML
+    # Several starts, one of them by REML.
+    assert chosen.converged and chosen.factorisations <= 80 * count + 10
 
 
 def test_holders_may_have_few_observations_or_none() -> None:

@@ -41,10 +41,7 @@ TIMES: dict[str, Basis] = {
 }
 SPACES: dict[str, dict[str, Basis]] = {
     "line": {"a": BSpline(6, degree=2, domain=(0, 1))},
-    "plane": {
-        "a": BSpline(4, degree=2, domain=(0, 1)),
-        "b": BSpline(6, degree=2, period=1.0, domain=(0, 1)),
-    },
+    "plane": {"a": BSpline(4, degree=2, domain=(0, 1)), "b": BSpline(6, degree=2, period=1.0, domain=(0, 1))},
 }
 # Space, time, whether there is land, whether time comes first
 CASES = {

@@ -228,12 +228,7 @@ def test_a_term_in_the_span_of_another_is_refused(first: Basis, second: Basis, m
             r"not independent on \(1970-01-01T00:00:00, 1970-01-01T01:00:00\)",
         ),
         (Polynomial(4) + BSpline(2, 0), NUMBER, (0.0, 1.0), None),
-        (
-            Polynomial(1) + Fourier(4, 1.0) + BSpline(30, period=0.25),
-            NUMBER,
-            (0.0, 4.0),
-            None,
-        ),
+        (Polynomial(1) + Fourier(4, 1.0) + BSpline(30, period=0.25), NUMBER, (0.0, 4.0), None),
     ],
 )
 def test_terms_that_turn_out_dependent_are_named(

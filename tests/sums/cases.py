@@ -19,10 +19,7 @@ EVERYWHERE = 2  # functions of an arrow axis that are active everywhere
 
 def frame_of(*axes: tuple[str, int, int]) -> Frame:
     """A frame from (kind, number of coefficients, degree) per axis; a global axis ignores the degree."""
-    constants = {
-        GLOBAL: lambda k: np.eye(k)[0],
-        ARROW: lambda k: (np.arange(k) >= EVERYWHERE).astype(float),
-    }
+    constants = {GLOBAL: lambda k: np.eye(k)[0], ARROW: lambda k: (np.arange(k) >= EVERYWHERE).astype(float)}
     return Frame(
         sizes=tuple(k for _, k, _ in axes),
         offsets=tuple(k if kind == GLOBAL else p + 1 + EVERYWHERE * (kind == ARROW) for kind, k, p in axes),

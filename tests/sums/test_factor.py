@@ -14,17 +14,7 @@ from xspline.sums.factor import KEY_MODULUS, multiply_factors
 from xspline.sums.terms import add_products
 from xspline.sums.window import embed, take
 
-from .cases import (
-    LOCAL,
-    axes,
-    close,
-    dense,
-    frame_of,
-    frames,
-    random_factor,
-    random_gram,
-    rngs,
-)
+from .cases import LOCAL, axes, close, dense, frame_of, frames, random_factor, random_gram, rngs
 
 
 def all_axes(frame):

@@ -11,17 +11,7 @@ from hypothesis import strategies as st
 
 from xspline.sums import Factor, Gram, digest_key
 
-from .cases import (
-    CIRCLE,
-    GLOBAL,
-    LOCAL,
-    close,
-    frame_of,
-    frames,
-    random_factor,
-    random_gram,
-    rngs,
-)
+from .cases import CIRCLE, GLOBAL, LOCAL, close, frame_of, frames, random_factor, random_gram, rngs
 
 BATCHES = st.sampled_from([(), (2,), (3, 2)])
 FRAME = frame_of((LOCAL, 9, 3), (CIRCLE, 8, 2), (GLOBAL, 3, 0))

@@ -22,7 +22,6 @@ from xspline.execution.reduce import lazy_sums as lazy_sums
 from xspline.execution.reduce import persist as persist
 from xspline.execution.reduce import sums as sums
 from xspline.execution.source import HolderCodes as HolderCodes
-from xspline.execution.source import Reader as Reader
 from xspline.execution.source import Source as Source
 from xspline.execution.values import computed as computed
 from xspline.execution.values import deferred as deferred

@@ -40,13 +40,7 @@ DESCRIPTION = "description.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A directory of partial sums.
-
-    Attributes
-    ----------
-    directory : absolute.
-    limits : how many files there are.
-    """
+    """A directory of partial sums. `directory` is absolute, and `limits` tell how many files there are."""
 
     directory: Path
     limits: Limits = LIMITS
@@ -71,9 +65,7 @@ class Checkpoint:
     def open(self) -> None:
         """Make the directory, and say in it what its files are.
 
-        Raises
-        ------
-        ValueError : its files are of another version.
+        It raises ValueError where its files are of another version.
         """
         file = self.directory / DESCRIPTION
         if not file.exists():
@@ -96,11 +88,8 @@ class Checkpoint:
     def add(self, graph: Graph, keys: BlockKeys, identity: str) -> BlockKeys:
         """Add the tasks that keep the sums at `keys`, or take them from their files, and return their new keys.
 
-        Parameters
-        ----------
-        graph : to which they are added.
-        keys : of the sums of one level of the tree.
-        identity : of what all of them are computed from, and how.
+        `keys` are those of the sums of one level of the tree, and `identity` is that of what all of them are computed
+        from, and how.
         """
         out: BlockKeys = {}
         for indices in batches(list(keys), self.limits):
@@ -177,12 +166,7 @@ def save(path: Path, pauses: Sequence[float], *parts: Sums | HolderSums) -> tupl
 
 
 def load(path: Path, pauses: Sequence[float] = LIMITS.retry_pauses) -> tuple[Sums | HolderSums, ...]:
-    """Return the sums in a file.
-
-    Raises
-    ------
-    ValueError : the file is damaged.
-    """
+    """Return the sums in a file. It raises ValueError where the file is damaged."""
     _check_seen(path)
     try:
         return retrying(_read, path, pauses=pauses)
@@ -193,9 +177,8 @@ def load(path: Path, pauses: Sequence[float] = LIMITS.retry_pauses) -> tuple[Sum
         ) from error
 
 
-_PARSING = (
-    threading.Lock()
-)  # NumPy parses headers by `ast`, which in Python 3.11 fails now and then in several threads
+# NumPy parses headers by `ast`, which in Python 3.11 fails now and then in several threads.
+_PARSING = threading.Lock()
 
 
 def _read(path: Path) -> tuple[Sums | HolderSums, ...]:

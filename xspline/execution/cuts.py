@@ -29,9 +29,7 @@ from xspline.spaces import Space
 class Cuts:
     """A grid of boxes over an array.
 
-    Attributes
-    ----------
-    edges : for each axis the bounds of its blocks, ascending, from 0 to the length of the axis.
+    `edges` are for each axis the bounds of its blocks, ascending, from 0 to the length of the axis.
     """
 
     edges: tuple[tuple[int, ...], ...]
@@ -158,11 +156,8 @@ def prepare(source: Source, limits: Limits = LIMITS) -> Source:
     """Return `source` in the form in which it is summed: all in Dask blocks cut alike, in its store, or in memory.
 
     Anything chunked makes everything chunked: values and large auxiliary arrays become Dask arrays cut alike. Values
-    in a store stay a Reader. The rest stays in memory. Nothing is computed or read.
-
-    Raises
-    ------
-    NotImplementedError : Dask's arrays are expressions.
+    in a store stay a Reader. The rest stays in memory. Nothing is computed or read. It raises NotImplementedError where
+    Dask's arrays are expressions.
     """
     lazy = [(axes, array) for axes, array in source.auxiliary if is_dask(array)]
     if not lazy and not is_dask(source.values):
@@ -285,10 +280,8 @@ def sums_bytes(
 class Sizes:
     """Sums of blocks over a whole source: how large the largest is, and all of them together.
 
-    Attributes
-    ----------
-    source, space, cuts : what is summed, where, in which blocks.
-    limits : how exactly windows and holders are counted.
+    `source` is what is summed, `space` where, and `cuts` are in which blocks; `limits` tell how exactly windows and
+    holders are counted.
     """
 
     source: Source
@@ -321,11 +314,10 @@ class Sizes:
             starts = [list(range(0, self.cuts.blocks[a], factors[a])) for a in group.data_axes]
             for k in group.coefficient_axes:
                 features, ranges = self.space.features[k], self.ranges[k]
-                windows[k] = (
-                    np.full([len(at) for at in starts], features.size)
-                    if ranges is None
-                    else features.count_touched(*_ranges(*ranges, starts))
-                )
+                if ranges is None:
+                    windows[k] = np.full([len(at) for at in starts], features.size)
+                else:
+                    windows[k] = features.count_touched(*_ranges(*ranges, starts))
         return windows
 
     def most_holders(self, factors: Sequence[int]) -> int:
@@ -411,15 +403,10 @@ def levels(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the tree over a grid of blocks: for each level, how many neighbours it merges along each axis.
 
-    Parameters
-    ----------
-    blocks : blocks along each axis.
-    consumed : axes to merge; the others keep their grid.
-    largest, total : bytes of the largest sum of this many blocks per axis, and of all of them together.
-    limits : of one merge.
+    `blocks` counts those along each axis, `consumed` are the axes to merge, of which the others keep their grid, and
+    `limits` are those of one merge. `largest` and `total` return the bytes of the largest sum of this many blocks per
+    axis, and of all of them together.
 
-    Notes
-    -----
     Every level moves its sums once. Where windows hardly overlap they are as large as their total together, so all
     are merged at the root; where they do, neighbours that share most of their windows are merged first. Neighbours
     in a box are merged, so factors of separable masks merge too.

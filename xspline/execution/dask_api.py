@@ -128,11 +128,8 @@ def stored_reads(array: da.Array) -> Iterator[tuple[Any, Any]]:
 class EmbeddedTask:
     """A graph node as an argument: Dask passes it on as it is, and the task that gets it calls it.
 
-    Attributes
-    ----------
-    node : the Task or DataNode.
-    names : keys of its dependencies, in the order in which their values are passed.
-    pauses : seconds before each further try, where a read fails in passing.
+    `node` is the Task or DataNode, `names` are keys of its dependencies, in the order in which their values are passed,
+    and `pauses` the seconds before each further try, where a read fails in passing.
     """
 
     __slots__ = ("names", "node", "pauses")
@@ -149,10 +146,8 @@ class EmbeddedTask:
 class EmbeddedBlocks:
     """Blocks of a Dask array that one task computes, one after another.
 
-    Attributes
-    ----------
-    blocks : by first index along each axis the embedded task of a block, or the key of its value.
-    names : keys of what they depend on, in the order in which the values are passed.
+    `blocks` have by first index along each axis the embedded task of a block, or the key of its value; `names` are keys
+    of what they depend on, in the order in which the values are passed.
     """
 
     __slots__ = ("blocks", "names")
@@ -181,11 +176,9 @@ def run_embedded(task: EmbeddedTask, *values: Any) -> Any:
 class InputGraph:
     """What the tasks of a reduction start from.
 
-    Attributes
-    ----------
-    graph : the optimised graph of the input, every task of it tried again when a read fails; ours is added to it.
-    keys : by name of each Dask array, the keys of its blocks.
-    embedded : nodes taken out of the graph, to be run by the task that uses them.
+    `graph` is the optimised graph of the input, every task of it tried again when a read fails; ours is added to it.
+    `keys` are those of the blocks, by name of each Dask array, and `embedded` are nodes taken out of the graph, to be
+    run by the task that uses them.
     """
 
     graph: Graph
@@ -306,10 +299,8 @@ _LOST = (
 def cluster_errors_explained() -> Iterator[None]:
     """Turn errors of a cluster into ours, which say what to do.
 
-    Raises
-    ------
-    WorkerMemoryError : workers were killed again and again.
-    ClusterLostError : client, scheduler or all of the cluster went away.
+    It raises WorkerMemoryError where workers were killed again and again, and ClusterLostError where client, scheduler
+    or all of the cluster went away.
     """
     try:
         yield

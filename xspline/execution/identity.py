@@ -37,9 +37,7 @@ def no_stamp(value: Any) -> None:
 def identity_of(source: Source, stamp: Stamp, *how: Any) -> str:
     """Return a digest of a source, and of how it is summed, as plain data.
 
-    Raises
-    ------
-    UnidentifiedError : what the source is computed from cannot be told.
+    It raises UnidentifiedError where what the source is computed from cannot be told.
     """
     from xspline import __version__
 

@@ -23,8 +23,8 @@ class Limits:
         not grow with the array. "growth": 32 MB a worker.
     balance : how many times larger than in the most even grid the largest box may be; among such grids the one with the
         fewest boxes is taken. Chosen.
-    read_bytes : size of one read where storage chunks are smaller. "mean": 0.21 of the time of a mean for chunks of
-        0.2 MB.
+    read_bytes : size of one read where storage chunks are smaller. "mean": 0.21 of the time of a mean for chunks of 0.2
+        MB.
     join_bytes : size up to which small Dask blocks are joined before they are summed. "mean": 4.2 s, then 1.8 s.
     gpu_step_bytes : size up to which reads or blocks are joined before a GPU sums them, as its kernels take
         microseconds to start. Chosen.

@@ -199,13 +199,8 @@ def plan(
 ) -> Plan:
     """Say what accumulating `source` and solving in `space` would cost. Computes and reads nothing.
 
-    Parameters
-    ----------
-    source : the variable.
-    space : where it is fitted.
-    device : None or "cuda".
-    solver : the solver for a Gram; None for that of least squares.
-    limits : sizes of regions, reads and merges.
+    The device is None or "cuda"; `solver` returns the solver for a Gram, None stands for that of least squares; and
+    `limits` are sizes of regions, reads and merges.
     """
     check_device(device)
     source = prepare(source, limits)
@@ -266,9 +261,8 @@ def _row(
         # One level is merged while a full set waits on each level above; the result stands beside its parts.
         waiting += min(math.prod(step) * largest[-1], total[-1])
         done = tuple(d * f for d, f in zip(done, step, strict=True))
-    single = all(
-        n <= d for n, d in zip(sizes.cuts.blocks, done, strict=True)
-    )  # the last sums are all of them
+    # The last sums are all of them.
+    single = all(n <= d for n, d in zip(sizes.cuts.blocks, done, strict=True))
     moved, partial = sum(total[:-1]) if single else sum(total), largest[0]
     # Of the sums of several holders one is contracted at a time.
     workspace = (limits.workspace_copies - 1) * partial // sizes.most_holders([1] * len(read))

@@ -85,35 +85,31 @@ def sums(
 ) -> list[Any]:
     """Return the Sums of each source: those in memory at once, the others in one compute for all of them.
 
-    Of a source that several holders share, they are HolderSums: the Sums of each holder by its code.
+    Of a source that several holders share, they are HolderSums: the Sums of each holder by its code. It raises
+    ValueError where the checkpoint is no directory, of another version, or damaged; WorkerMemoryError where workers
+    were killed again and again; and ClusterLostError where client or scheduler went away.
 
     Parameters
     ----------
     sources : variables to accumulate.
     space : where they are fitted.
     device : None (where the data are) or "cuda".
-    checkpoint : directory that all workers see, for partial sums; those that are there are not computed again.
-        Sources in memory are summed at once.
+    checkpoint : directory that all workers see, for partial sums; those that are there are not computed again. Sources
+        in memory are summed at once.
     stamp : tells the version of stored arrays to the checkpoint.
     limits : sizes of regions, reads and merges.
-
-    Raises
-    ------
-    ValueError : the checkpoint is no directory, of another version, or damaged.
-    WorkerMemoryError : workers were killed again and again.
-    ClusterLostError : client or scheduler went away.
     """
     check_device(device, here=active_client() is None)
     lazy = [source for source in sources if source.is_lazy]
     directory = None if checkpoint is None else Checkpoint.at(checkpoint, limits)
-    computed = iter(_computed(lazy, space, device, directory, stamp, limits) if lazy else ())
+    computed = iter(_computed(lazy, _How(space, device, directory, stamp, limits)) if lazy else ())
     return [next(computed) if s.is_lazy else _sum_in_memory(s, space, device) for s in sources]
 
 
 def lazy_sums(source: Source, space: Space, *, device: str | None = None, limits: Limits = LIMITS) -> Delayed:
     """Return the Sums of `source`, or HolderSums, as a Delayed; building it computes and reads nothing."""
     check_device(device)
-    graph, (remaining,) = _build([source], space, device, None, no_stamp, limits)
+    graph, (remaining,) = _build([source], _How(space, device, None, no_stamp, limits))
     key = remaining.keys[0]
     if len(remaining.keys) > 1:
         refs = map(TaskRef, remaining.keys)
@@ -132,19 +128,23 @@ def persist(values: Sequence[Any]) -> list[Any]:
     return list(dask.base.persist(*values))
 
 
-def _computed(
-    sources: Sequence[Source],
-    space: Space,
-    device: str | None,
-    checkpoint: Checkpoint | None,
-    stamp: Stamp,
-    limits: Limits,
-) -> list[Any]:
-    graph, all_remaining = _build(sources, space, device, checkpoint, stamp, limits)
+@dataclass(frozen=True)
+class _How:
+    """How several sources are summed."""
+
+    space: Space
+    device: str | None
+    checkpoint: Checkpoint | None
+    stamp: Stamp
+    limits: Limits
+
+
+def _computed(sources: Sequence[Source], how: _How) -> list[Any]:
+    graph, all_remaining = _build(sources, how)
     keys = [key for remaining in all_remaining for key in remaining.keys]
     client = active_client()
     try:
-        with on_gpu_workers(device, client), cluster_errors_explained():
+        with on_gpu_workers(how.device, client), cluster_errors_explained():
             if client is not None and len(keys) > 1:
                 # Each from where it was computed, as soon as it is: no worker holds them all.
                 values = fetch_as_completed(client, needed(graph, keys), keys)
@@ -154,10 +154,10 @@ def _computed(
                 layers = HighLevelGraph.from_collections("fetch", needed(graph, own), dependencies=())
                 values = compute([Delayed(key, layers, layer="fetch") for key in own])
     except WorkerMemoryError as error:
-        raise WorkerMemoryError(f"{error}\n{plan(sources[0], space, limits=limits)}") from error
+        raise WorkerMemoryError(f"{error}\n{plan(sources[0], how.space, limits=how.limits)}") from error
     fetched = iter(values)
     return [
-        _assemble(space.frame, remaining.counts, *(next(fetched) for _ in remaining.keys))
+        _assemble(how.space.frame, remaining.counts, *(next(fetched) for _ in remaining.keys))
         for remaining in all_remaining
     ]
 
@@ -173,39 +173,22 @@ class RemainingKeys:
     counts: tuple[int, ...] = ()
 
 
-def _build(
-    sources: Sequence[Source],
-    space: Space,
-    device: str | None,
-    checkpoint: Checkpoint | None,
-    stamp: Stamp,
-    limits: Limits,
-) -> tuple[Graph, list[RemainingKeys]]:
+def _build(sources: Sequence[Source], how: _How) -> tuple[Graph, list[RemainingKeys]]:
     """Return a graph, and what it leaves of each source. It reads no values."""
-    prepared = [prepare(source, limits) for source in sources]
-    if checkpoint is not None:
-        checkpoint.open()
+    prepared = [prepare(source, how.limits) for source in sources]
+    if how.checkpoint is not None:
+        how.checkpoint.open()
     inputs = InputGraph.of(
         [source.values for source in prepared if is_dask(source.values)],
         [array for source in prepared for _, array in source.auxiliary if is_dask(array)],
-        limits.retry_pauses,
+        how.limits.retry_pauses,
     )
-    return inputs.graph, [
-        _add_source(inputs, source, space, device, checkpoint, stamp, limits) for source in prepared
-    ]
+    return inputs.graph, [_add_source(inputs, source, how) for source in prepared]
 
 
-def _add_source(
-    inputs: InputGraph,
-    source: Source,
-    space: Space,
-    device: str | None,
-    checkpoint: Checkpoint | None,
-    stamp: Stamp,
-    limits: Limits,
-) -> RemainingKeys:
+def _add_source(inputs: InputGraph, source: Source, how: _How) -> RemainingKeys:
     """Add the tasks of one prepared source and return the keys of its Sums."""
-    graph = inputs.graph
+    graph, space, device, limits = inputs.graph, how.space, how.device, how.limits
     if 0 in source.shape:
         zero: Any = Sums.zero(space.frame, tuple(source.shape[a] for a in source.layout.batch_axes))
         if source.holders is not None:
@@ -250,7 +233,7 @@ def _add_source(
             own = EmbeddedBlocks(members[index])
             refs += map(TaskRef, own.names)
             graph[key] = Task(key, _sum_blocks, TaskRef(recipe), index, own, *refs)
-    keys = _add_merges(graph, keys, source, whole_recipe, recipe, checkpoint, stamp)
+    keys = _add_merges(graph, keys, source, whole_recipe, recipe, how)
     # The blocks of batch members, the first batch axis outermost.
     batch = source.layout.batch_axes
     counts = tuple(1 + max(index[a] for index in keys) for a in batch)
@@ -262,23 +245,22 @@ def _add_merges(
     graph: Graph,
     keys: BlockKeys,
     source: Source,
-    how: _Recipe,
+    whole: _Recipe,
     recipe: Key,
-    checkpoint: Checkpoint | None,
-    stamp: Stamp,
+    how: _How,
 ) -> BlockKeys:
     """Add the tree of merges of a source, and what keeps one level of it in a checkpoint; return the keys on top."""
-    steps = steps_of(source, how.space, how.cuts, how.limits)
-    if checkpoint is None:
+    steps = steps_of(source, how.space, whole.cuts, how.limits)
+    if how.checkpoint is None:
         return _add_tree(graph, keys, steps, recipe)
-    plain = (how.cuts.edges, how.blocks.edges, how.read, steps, how.device, repr(how.limits))
+    plain = (whole.cuts.edges, whole.blocks.edges, whole.read, steps, how.device, repr(how.limits))
     try:
-        identity = identity_of(source, stamp, how.space.to_json(), *plain)
+        identity = identity_of(source, how.stamp, how.space.to_json(), *plain)
     except UnidentifiedError as error:
-        checkpoint.warn_not_kept(source.label, error)
+        how.checkpoint.warn_not_kept(source.label, error)
         return _add_tree(graph, keys, steps, recipe)
-    level = kept_level(how.cuts.blocks, steps, how.limits)
-    kept = checkpoint.add(graph, _add_tree(graph, keys, steps[:level], recipe), identity)
+    level = kept_level(whole.cuts.blocks, steps, how.limits)
+    kept = how.checkpoint.add(graph, _add_tree(graph, keys, steps[:level], recipe), identity)
     return _add_tree(graph, kept, steps[level:], recipe)
 
 
@@ -304,15 +286,10 @@ def _add_tree(graph: Graph, keys: BlockKeys, steps: Sequence[Sequence[int]], rec
 class _Recipe:
     """What every task of one source needs; it travels once to each worker.
 
-    Attributes
-    ----------
-    source : values are None or a reader; auxiliary arrays that come block by block are None.
-    space : where it is fitted.
-    cuts : blocks, groups of them or regions over the data: a task each.
-    read : shape of what is summed at once within a region or a group.
-    blocks : of a Dask array; the regions of a store.
-    device : where blocks are processed.
-    limits : of what waits to be merged, and of repeated reads.
+    Values of `source` are None or a reader, and its auxiliary arrays that come block by block are None. `cuts` are
+    blocks, groups of them or regions over the data: a task each. `read` is the shape of what is summed at once within a
+    region or a group. `blocks` are those of a Dask array; the regions of a store. `limits` are those of what waits to
+    be merged, and of repeated reads.
     """
 
     source: Source
@@ -389,14 +366,9 @@ def _sum_stepwise(
     """Return the Sums of a region, taken step by step.
 
     Steps are merged axis by axis, so that factors of separable masks meet again as products. What waits to be merged
-    is little, or less than the sum: memory is bounded, and so is copying.
-
-    Parameters
-    ----------
-    recipe, region : which box of the data.
-    arrays : the large auxiliary arrays, over all of it.
-    bounds : of the steps along each axis.
-    values : of one step.
+    is little, or less than the sum: memory is bounded, and so is copying. `region` is a box of the data, all of which
+    the large auxiliary `arrays` cover; `bounds` are those of the steps along each axis, and `values` returns those of
+    one step.
     """
     batch, frame, limits = recipe.source.layout.batch_axes, recipe.space.frame, recipe.limits
     order = (*batch, *recipe.source.consumed)

@@ -28,10 +28,8 @@ T = TypeVar("T")
 class Reader(Protocol):
     """An array that is still in its store: read a box of it at a time.
 
-    Attributes
-    ----------
-    shape, dtype : as of an array.
-    chunks : shape of the storage chunks, counted from index 0, or None where that is not known.
+    `shape` and `dtype` are as of an array; `chunks` is the shape of the storage chunks, counted from index 0, or None
+    where that is not known.
     """
 
     shape: tuple[int, ...]
@@ -40,7 +38,6 @@ class Reader(Protocol):
 
     def read(self, slices: Slices) -> Any:
         """Return the array over the box `slices` (one slice of step 1 per axis)."""
-        ...
 
 
 class Opaque:
@@ -61,11 +58,8 @@ class Opaque:
 class HolderCodes:
     """Whose the entries along one data axis are.
 
-    Attributes
-    ----------
-    axis : the data axis; it is not a batch axis.
-    codes : along it, integers from 0 to count - 1, NumPy or Dask; None where they come by the block.
-    count : number of holders.
+    `axis` is a data axis and no batch axis. `codes` along it are integers from 0 to count - 1, NumPy or Dask; None
+    where they come by the block.
     """
 
     axis: int
@@ -242,13 +236,9 @@ def split_by_holder(
 ) -> Iterator[tuple[int, Block, NDArray[np.intp]]]:
     """Yield (code, block, rows) of each holder that has rows in a block, by ascending code.
 
-    Its block starts where the first of its rows lies; `rows` are their indices in the whole data, ascending.
-
-    Parameters
-    ----------
-    block, layout : the data, and which of their axes the coordinates span.
-    axis : data axis along which holders differ.
-    codes : whose each row is, along that axis of the block.
+    Its block starts where the first of its rows lies; `rows` are their indices in the whole data, ascending. `layout`
+    tells which axes of the block the coordinates span. `axis` is the data axis along which holders differ, and `codes`
+    tell whose each row is, along that axis of the block.
     """
     order = np.argsort(codes, kind="stable")
     present, first = np.unique(codes[order], return_index=True)

@@ -74,9 +74,7 @@ def evaluate(
 def deferred(function: Callable[..., np.ndarray], parts: Sequence[Any], shape: tuple[int, ...]) -> da.Array:
     """Return ``function(*parts)``, an array of floats of that shape, as a Dask array of one block.
 
-    Parameters
-    ----------
-    parts : lazy values, or values.
+    `parts` are lazy values, or values.
     """
     check_arrays()
     graph: Graph = {}
@@ -93,11 +91,8 @@ def deferred(function: Callable[..., np.ndarray], parts: Sequence[Any], shape: t
 class EvaluationRequest:
     """What every task of one evaluation needs beside the coefficients.
 
-    Attributes
-    ----------
-    layout, space, orders, pairs, extrapolate, device : as of `evaluate`.
-    cuts : blocks of the target.
-    coordinates : those that travel whole; None for those that come by the block.
+    `cuts` are blocks of the target, and `coordinates` those that travel whole; None for those that come by the block.
+    All else is as of `evaluate`.
     """
 
     layout: Layout
@@ -237,10 +232,8 @@ def in_chunks(
 ) -> da.Array:
     """Return some results of a function at each element, [results, ...], in chunks of a shape.
 
-    Parameters
-    ----------
-    function : returns an array [results, ...] of floats.
-    arguments : returns what it is called with, given the box of elements.
+    `function` returns an array [results, ...] of floats, and `arguments` what it is called with, given the box of
+    elements.
     """
     sizes = normalize_chunks(chunks, shape, dtype=np.float64)
     ends = [np.cumsum((0, *own)) for own in sizes]

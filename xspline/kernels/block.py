@@ -31,10 +31,8 @@ Bools: TypeAlias = NDArray[np.bool_]
 class Group:
     """Coordinates that share dimensions.
 
-    Parameters
-    ----------
-    data_axes : axes of the values that the coordinates span; empty for scalar coordinates.
-    coefficient_axes : axes of the coefficients; empty for pooled dimensions, whose entries are repeated observations.
+    `data_axes` are those of the values that the coordinates span, none for scalar coordinates. `coefficient_axes` are
+    empty for pooled dimensions, whose entries are repeated observations.
     """
 
     data_axes: tuple[int, ...]
@@ -119,9 +117,7 @@ def check_coordinates(
 ) -> tuple[int, ...]:
     """Lengths of the data axes according to the coordinates, -1 where none of them tells; all must agree.
 
-    Parameters
-    ----------
-    shape : lengths that the coordinates must agree with.
+    Where there is a `shape`, the coordinates must agree with it.
     """
     if len(coordinates) != layout.coefficient_ndim:
         raise ValueError(

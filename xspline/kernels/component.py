@@ -20,17 +20,13 @@ from xspline.kernels.points.tiles import Tiles, TileTotals
 from xspline.kernels.rows import Rows, roll_up
 from xspline.kernels.walk import Component, SlabBox, Walk
 
-MEMBERS = 16  # batch members that share a pass over rows sorted by cell; more of them go slab by slab
-
 
 class SumsBySlab:
     """Sum of contracted slabs, in the order of the slab axes, unrolled; tidied once, at the end.
 
-    Parameters
-    ----------
-    component : other groups have extent 1 and vanish, except batch axes.
-    pairs : pairs (G) or moments (h).
-    last : the slab axis whose coefficients are the last of the total, as they are of what is added.
+    Other groups than those of `component` have extent 1 and vanish, except batch axes. There are pairs (G) if `pairs`,
+    else moments (h). `last` is the slab axis whose coefficients are the last of the total, as they are of what is
+    added.
     """
 
     def __init__(self, walk: Walk, component: Component, pairs: bool, last: int | None = None) -> None:
@@ -118,7 +114,7 @@ class SumsByCell:
         if cells is None:
             return None
         sums = SumsByCell(walk, component, cells, chosen[0])
-        return sums if sums.members <= MEMBERS else None
+        return sums if sums.members <= 16 else None  # more go slab by slab
 
     def sums(self, reference: float, moment: bool, pairs: bool) -> tuple[Floats, Floats]:
         """Moment [k.., b..] and pairs [k.., o.., b..] of a whole block; empty where they are not wanted."""

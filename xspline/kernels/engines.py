@@ -30,10 +30,8 @@ PRODUCT_ENTRIES = 1 << 20  # of a table of products of values that are alive at 
 def choose_engine(array: Array, engine: str | Engine | None = None) -> Engine:
     """The compiled loops for NumPy arrays, the definition for every other namespace.
 
-    Parameters
-    ----------
-    engine : "numba", "namespace", Engine or None; None: by the array. The named one that is not compiled goes by slabs,
-        whatever the layout.
+    An engine is "numba", "namespace" or an Engine; None: by the array. The named one that is not compiled goes by
+    slabs, whatever the layout.
     """
     if not (engine is None or isinstance(engine, str)):
         return engine
@@ -106,12 +104,9 @@ def cheapest_order(shape: tuple[int, ...], stages: tuple[tuple[int, int, int, in
 class ArrayApiEngine:
     """Contractions by array-API functions: one matrix product, or one per cell that holds rows.
 
-    Attributes
-    ----------
-    xp, device : the namespace, and where its arrays are.
-    sweeps : whether grids may be summed in one sweep (`sweep.Sweep`): of NumPy's arrays, and of CuPy's.
-    short_box : times the values of a row: a box of no more entries is one product.
-    sizes : of groups that go from cell to cell.
+    `xp` is the namespace, whose arrays are on `device`. Grids may be summed in one sweep (`sweep.Sweep`) if it
+    `sweeps`: NumPy's arrays, and CuPy's. A box of no more entries than `short_box` times the values of a row is one
+    product. `sizes` are of groups that go from cell to cell.
     """
 
     xp: Any
@@ -247,10 +242,7 @@ def _products(rows: Rows, which: Integers) -> Floats:
 class CompiledEngine:
     """Contractions of NumPy arrays in compiled loops.
 
-    Attributes
-    ----------
-    sweeps, sizes : see `ArrayApiEngine`.
-    compiled : whether compiled loops locate the rows of B-splines.
+    For `sweeps` and `sizes` see `ArrayApiEngine`; `compiled` tells whether compiled loops locate the rows of B-splines.
     """
 
     sweeps: bool = True

@@ -50,22 +50,19 @@ def evaluate(
 
     With `pairs` they are quadratic forms φᵀZφ of the rows φ of Φ, or of a derivative of it. With the pair form Z of a
     covariance of the coefficients these are the variances of the field. It is the transpose of how G is summed:
-    Σ w φᵀZφ = Σ_{k,o} Z[k, o] G[k, o] for the G of observations with weights w.
+    Σ w φᵀZφ = Σ_{k,o} Z[k, o] G[k, o] for the G of observations with weights w. It raises ValueError where shapes do
+    not fit, or `out` cannot be written.
 
     Parameters
     ----------
-    coefficients : [K.., b..], of any array namespace; with `pairs` Z, [K.., O.., b..], with
-        φᵀZφ = Σ_{k,o} Z[k, o] Π_j φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and entries with
-        k_j + o_j ≥ K_j on others are not read.
+    coefficients : [K.., b..], of any array namespace; with `pairs` Z, [K.., O.., b..], with φᵀZφ = Σ_{k,o} Z[k, o] Π_j
+        φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and entries with k_j + o_j ≥ K_j on others are
+        not read.
     coordinates : per coefficient axis, float64 on the host; shape = lengths of its group's data axes.
     layout : where the coordinates and the batch axes lie in the result; nothing is pooled.
     orders : derivative order per coefficient axis, per unit of the coordinate's float; default 0.
     pairs : whether there is a quadratic form.
     **options : `Options`.
-
-    Raises
-    ------
-    ValueError : if shapes do not fit, or `out` cannot be written.
     """
     engine = choose_engine(coefficients, options.get("engine"))
     xp, ndim = array_api_compat.array_namespace(coefficients), len(space.shape)

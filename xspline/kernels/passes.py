@@ -47,7 +47,8 @@ def accumulate(
 ) -> Sums:
     """Sums of one block of data: G, h, s, Σw, n about a reference, and what was left out.
 
-    They are on the host. Their window holds the coefficients that the coordinates touch.
+    They are on the host. Their window holds the coefficients that the coordinates touch. It raises ValueError where
+    shapes do not fit, but never on data: NaN, infinities, bad weights and labels outside are tallied.
 
     Parameters
     ----------
@@ -58,10 +59,6 @@ def accumulate(
         arrays.
     slab : entries of a slab.
     slab_rows : rows of one group in a slab.
-
-    Raises
-    ------
-    ValueError : if shapes do not fit. Never on data: NaN, infinities, bad weights and labels outside are tallied.
 
     Notes
     -----

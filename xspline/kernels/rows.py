@@ -31,9 +31,8 @@ def locate(
         return features.locate_anywhere(x)
     if not (compiled and isinstance(features, LocalSpline)):
         return features.locate(x)
-    from xspline.kernels.compiled import (
-        by_cell as loops,
-    )  # numba takes 0.3 s to import: not before it is needed
+    # Numba takes 0.3 s to import: not before it is needed.
+    from xspline.kernels.compiled import by_cell as loops
 
     cell, z, (lo, hi) = np.empty(x.size, dtype=np.int64), np.empty(x.size), features.ends
     ends = np.nextafter((lo, hi), (-np.inf, np.inf))
@@ -128,11 +127,8 @@ class ProductRows(NamedTuple):
 class LineSums(NamedTuple):
     """What a sweep takes from lines of values along one axis.
 
-    Attributes
-    ----------
-    sums : [before, after, R], their contractions with the rows.
-    power, count, digest : [before, after], of a moment: Σ e², how many rows are known, and the sum of their words
-        modulo 2⁶⁴; None of pairs.
+    `sums`, [before, after, R], are their contractions with the rows. `power`, `count` and `digest`, [before, after],
+    are of a moment Σ e², how many rows are known, and the sum of their words modulo 2⁶⁴; None of pairs.
     """
 
     sums: Array
@@ -269,14 +265,10 @@ def build_rows(
 ) -> Rows:
     """A range of the rows of one group.
 
-    Parameters
-    ----------
-    features, ranges, orders : one per coefficient axis of the group; an order is that of a derivative.
-    coordinates : one per axis, of all rows of the group.
-    span : the first row and the number of them, n (pooled groups have no coordinates).
-    compiled : whether compiled loops locate the rows of B-splines.
-    outside : what the values of rows outside the domain are.
-    extrapolate : whether the functions at the ends of the domain go on outside.
+    `features`, `ranges`, `orders`, those of derivatives, and `coordinates`, of all rows of the group, are one per
+    coefficient axis of it. `span` is the first row and the number of them, n (pooled groups have no coordinates).
+    `compiled` tells whether compiled loops locate the rows of B-splines, `outside` what the values of rows outside the
+    domain are, and `extrapolate` whether the functions at the ends of the domain go on outside.
     """
     supports, (start, count) = tuple(f.support for f in features), span
     table, inside = np.empty((count, sum(s.width for s in supports))), np.ones(count, dtype=bool)
@@ -304,16 +296,9 @@ def build_rows(
 def roll_up(total: Floats, features: Features, length: int, axis: int, entry: int, pairs: bool) -> Floats:
     """Coefficients of one axis, or pairs, from sums over rows, which are unrolled.
 
-    The overhang of a full circle is added to its beginning; what belongs to functions active everywhere is added up.
-
-    Parameters
-    ----------
-    total : `axis` has the extent of a `CoefficientRange`, axis `entry` the depth of the support.
-    length : number of coefficients of the range.
-
-    Returns
-    -------
-    ndarray : of that length along `axis`, along `entry` that of the offsets, or 1.
+    The overhang of a full circle is added to its beginning; what belongs to functions active everywhere is added up. In
+    `total`, `axis` has the extent of a `CoefficientRange` of `length` coefficients, and axis `entry` the depth of the
+    support. The result has that length along `axis`, and along `entry` that of the offsets, or 1.
     """
     m, near = features.support.everywhere, features.support.near
     moved = np.moveaxis(total, (axis, entry), (0, 1))

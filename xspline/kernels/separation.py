@@ -34,10 +34,7 @@ class Separation(ABC):
     def components(self, count: int, joined: Iterable[Component]) -> list[Component]:
         """Finest partition of the groups across which validity and weights separate.
 
-        Parameters
-        ----------
-        count : number of valid entries, at least 1.
-        joined : groups that a weight spans together.
+        `count` is the number of valid entries, at least 1; `joined` are groups that a weight spans together.
         """
         first, *others = sorted(self.groups)
         components = [self.groups]
@@ -108,14 +105,9 @@ class LineSeparation(Separation):
     """The same from the lines of values along one slab axis.
 
     A validity separates into the lines' group with some others, and the rest, exactly if all lines at a place
-    of these others that know anything know the same rows, whatever the place among the rest.
-
-    Parameters
-    ----------
-    index : which of them the lines run along.
-    count, digest : array of int, one axis per slab axis
-        How many rows each line knows, and which: equal for equal rows, 0 for none.
-    known : the validity at a place: slices, one per slab axis.
+    of these others that know anything know the same rows, whatever the place among the rest. `index` tells which of
+    them the lines run along. `count` and `digest`, one axis per slab axis, tell how many rows each line knows, and
+    which: equal for equal rows, 0 for none. `known` is the validity at a place: slices, one per slab axis.
     """
 
     def __init__(
@@ -167,10 +159,7 @@ def join(components: Iterable[Component], joined: Iterable[Component]) -> list[C
 class BlockResult:
     """What a block gives; of one with nothing in it the tally and the count.
 
-    Attributes
-    ----------
-    count, power, weight : array, one axis per slab axis
-        n, s and Σw, of extent 1 but for batch dimensions.
+    `count`, `power` and `weight` are n, s and Σw, one axis per slab axis, of extent 1 but for batch dimensions.
     """
 
     tally: Tally

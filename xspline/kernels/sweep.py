@@ -43,13 +43,9 @@ class CompiledSweeper:
     def sweep(self, values: Array, column: int, after: int, rows: Rows, reference: float | None) -> LineSums:
         """sums[p, r, R] = sum over the rows i of values[i, R] e[p, i, r].
 
-        Parameters
-        ----------
-        values : [before, n, at least column + after]
-        column : the first to be read.
-        after : how many are.
-        rows : of one coefficient axis.
-        reference : e is values - reference, 0 where they are NaN; with None 1, and 0 there: then there are sums only.
+        The values are [before, n, at least column + after], of which `after` columns are read from `column` on; `rows`
+        are of one coefficient axis. e is values - reference, 0 where they are NaN; with None 1, and 0 there: then there
+        are sums only.
         """
         from xspline.kernels.compiled.contraction import sweep
 
@@ -66,10 +62,8 @@ class CompiledSweeper:
 class Sweep:
     """One block, swept along one of its slab axes.
 
-    Parameters
-    ----------
-    index : number of the slab axis.
-    sweeper : by default compiled loops for NumPy arrays, a kernel of its own for CuPy's.
+    `index` is the number of the slab axis. The sweeper is by default compiled loops for NumPy arrays, a kernel of its
+    own for CuPy's.
     """
 
     def __init__(self, walk: Walk, index: int, sweeper: CompiledSweeper | CudaSweeper | None = None) -> None:
@@ -207,9 +201,8 @@ def _cheapest(walk: Walk) -> int | None:
     """The slab axis to sweep along: few functions, and few entries left for what comes after."""
     work = {}
     for i, axis in enumerate(walk.slab_axes):
-        few = (
-            math.prod(walk.lengths[i + 1 :]) < 8
-        )  # values behind the axis: vector instructions would be idle
+        # Values behind the axis: vector instructions would be idle.
+        few = math.prod(walk.lengths[i + 1 :]) < 8
         if axis.is_batch or len(axis.axes) != 1 or len(axis.coefficient_axes) != 1 or few:
             continue
         if 0 < (rows := walk.lengths[i]) <= walk.rows_limit:

@@ -28,16 +28,9 @@ def at_nodes(
 ) -> Any:
     """Return the values of something known, which broadcast to the nodes of all coordinates.
 
-    Parameters
-    ----------
-    value
-        A number; a function whose arguments are named after coordinates or their letters; a field; or a DataArray over
-        fitted coordinates, through whose values splines of degree 5 are drawn, or Fourier series where the field's are.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It is none of these, or its labels do not cover the domain.
+    The value is a number; a function whose arguments are named after coordinates or their letters; a field; or a
+    DataArray over fitted coordinates, through whose values splines of degree 5 are drawn, or Fourier series where the
+    field's are. It raises TypeError or ValueError where it is none of these, or its labels do not cover the domain.
     """
     if isinstance(value, FieldBase):
         labels = {n: space.axis(n).to_label(c.nodes) for n, c in zip(space.names, coordinates, strict=True)}

@@ -42,7 +42,6 @@ ASSUMPTIONS = {
     "weak": "stderr and the 95 % interval assume independent errors of the observations and are those of the fitted "
     "field, to first order, and what every second knot changes; the smoothing is taken as known and without bias",
 }
-COMBINATIONS = 16  # of the residuals of a weak form that are compared with their errors: each takes a solve
 _INADEQUATE = (
     "errors are withheld: the fitted field misses the equation by more than its errors (probability {:.1g}); a term "
     "or a source is missing, or the field is too smooth: use more knots, or a higher degree, where it changes fast"
@@ -83,13 +82,9 @@ def over_domain(
 ) -> xr.Dataset:
     """Return the Dataset of ``recover`` by "profile" or "weak".
 
-    Raises
-    ------
-    Unsuitable
-        A basis is a union, one term of the field was selected, what is known does not reach between labels, variables
-        have different batch dimensions, or parameters enter differently.
-    ValueError
-        The constants are not determined.
+    It raises Unsuitable where a basis is a union, one term of the field was selected, what is known does not reach
+    between labels, variables have different batch dimensions, or parameters enter differently, and ValueError where the
+    constants are not determined.
     """
     variables = list(dict.fromkeys(value.variable for e in equations for value in e.values))
     dims = [field.variables[name].batch_dims for name in variables]
@@ -110,7 +105,7 @@ def over_domain(
         else Estimates.nothing(len(powers))
         for index in np.ndindex(*shapes[0])
     ]
-    return _dataset(field, equations, given, members, powers, method, remark)
+    return dataset_of(field, equations, given, members, powers, method, remark)
 
 
 def _tells(field: Field[Any], name: str, index: tuple[int, ...]) -> bool:
@@ -133,7 +128,7 @@ def _check_powers(equations: Sequence[Equation]) -> None:
 def _estimates(problem: EquationProblem, method: str) -> Estimates:
     """Return the constants of one member."""
     if method == "weak":
-        weak = problem.weak(COMBINATIONS)
+        weak = problem.weak(combinations=16)
         left = max(sum(int(s.count) for s in problem.sums.values()) - len(weak.value), 1)
         factor = float(stdtrit(left, (1 + LEVEL) / 2))
         if weak.probability < IMPROBABLE or np.isnan(weak.covariance).any():
@@ -143,23 +138,11 @@ def _estimates(problem: EquationProblem, method: str) -> Estimates:
             return Estimates(weak.value, nothing, factor, weak.value, nothing, (remark,))
         covariance = weak.covariance + np.diag(problem.weak_resolution(weak) ** 2)
         return Estimates(weak.value, covariance, factor, weak.value, covariance)
-    return _of_profile(problem, profile(problem))
+    return of_profile(problem, profile(problem))
 
 
-def dataset_of(
-    field: Field[Any],
-    equations: Sequence[Equation],
-    given: Mapping[str, Any],
-    problem: EquationProblem,
-    outcome: Profile,
-) -> xr.Dataset:
-    """Return the Dataset of ``recover`` of a profile of fits without batch dimensions."""
-    return _dataset(
-        field, equations, given, [_of_profile(problem, outcome)], list(problem.parameters), "profile", ""
-    )
-
-
-def _of_profile(problem: EquationProblem, outcome: Profile) -> Estimates:
+def of_profile(problem: EquationProblem, outcome: Profile) -> Estimates:
+    """Return the constants of a profile of fits without batch dimensions."""
     weak = outcome.weak
     left = max(problem.search.data.count - outcome.freedom, 1)
     factor = float(stdtrit(left, (1 + LEVEL) / 2))
@@ -168,15 +151,16 @@ def _of_profile(problem: EquationProblem, outcome: Profile) -> Estimates:
     )
 
 
-def _dataset(
+def dataset_of(
     field: Field[Any],
     equations: Sequence[Equation],
     given: Mapping[str, Any],
     members: Sequence[Estimates],
     powers: Sequence[Power],
     method: str,
-    remark: str,
+    remark: str = "",
 ) -> xr.Dataset:
+    """Return the Dataset of ``recover``; a remark goes to its checks."""
     first = field.variables[equations[0].values[0].variable]
     batch, shape = first.batch_dims, first.batch_shape
 
@@ -200,11 +184,9 @@ def _dataset(
         variables["weak_stderr"] = (("parameter", *batch), np.moveaxis(own["stderr"], -1, 0))
         variables |= _diagnosis(members, stacked, slopes, batch)
         if len(field.statistics.parts) > 1:
-            both = (
-                stacked([_holders(m, len(powers)) for m in members])
-                * slopes[..., :, None]
-                * slopes[..., None, :]
-            )
+            unknown = np.full((len(powers), len(powers)), np.nan)
+            by_holders = stacked([unknown if p.profile is None else p.profile.by_holders for p in members])
+            both = by_holders * slopes[..., :, None] * slopes[..., None, :]
             variables["holder_stderr"] = (("parameter", *batch), np.moveaxis(_errors(both), -1, 0))
     derived, remarks = _units(equations, given, field)
     names = [power.parameter for power in powers]
@@ -279,11 +261,6 @@ def _ends(members: Sequence[Estimates], stacked: Any) -> tuple[Array, Array]:
     nothing = np.full(members[0].value.shape, np.nan)
     own = [(nothing, nothing) if (p := m.profile) is None else (p.lower, p.upper) for m in members]
     return stacked([low for low, _ in own]), stacked([high for _, high in own])
-
-
-def _holders(estimates: Estimates, count: int) -> Array:
-    """Return the covariance from the scores of holders."""
-    return np.full((count, count), np.nan) if estimates.profile is None else estimates.profile.by_holders
 
 
 def _errors(covariance: Array) -> Array:

@@ -149,7 +149,8 @@ def recover(
             )
         return over_domain(_fitted(field), parsed, names, given, method)
     reason = ""
-    if method is None and at is None and _has_derivatives(parsed) and isinstance(field, Field):
+    derived = any(value.orders for equation in parsed for value in equation.values)
+    if method is None and at is None and derived and isinstance(field, Field):
         try:
             return over_domain(_fitted(field), parsed, names, given, "profile")
         except TooLargeError as error:
@@ -222,15 +223,8 @@ def bases_for(space: Space, cells: Mapping[str, int], equations: Sequence[Equati
 
     Each has two degrees more than the highest derivative along its coordinate, at least 3, and as many cells as are
     requested. Where the normal equations would be a band of more than 200 MB, all coordinates have fewer cells by one
-    factor. The number of cells is even, so that every second knot can be left out.
-
-    Parameters
-    ----------
-    space : Space
-        The coordinates of the data; its bases do not matter.
-    cells : mapping of str to int
-        Knot cells that the labels of each coordinate support.
-    equations : sequence of Equation
+    factor. The number of cells is even, so that every second knot can be left out. `space` has the coordinates of the
+    data, whatever its bases, and `cells` are the knot cells that the labels of each coordinate support.
     """
     variables = len({value.variable for e in equations for value in e.values})
     orders = {name: highest_orders(equations).get(name, 0) for name in space.names}
@@ -307,18 +301,8 @@ def _words(text: str, known: frozenset[str]) -> frozenset[str]:
     return words | {name for name in known if name.rpartition("_")[0] in words}
 
 
-def _has_derivatives(equations: Sequence[Equation]) -> bool:
-    return any(value.orders for equation in equations for value in equation.values)
-
-
 def _fitted(field: FieldBase[Any]) -> Field[Any]:
-    """Return the field; draws have no statistics of their own.
-
-    Raises
-    ------
-    TypeError
-        They are draws.
-    """
+    """Return the field; draws have no statistics of their own. They raise TypeError."""
     if not isinstance(field, Field):
         raise TypeError(
             "draws have no observations of their own; ask the field that they were drawn from, or pass "

@@ -75,13 +75,8 @@ def with_roots(
     """Return estimates and errors of the parameters, and of their powers where these differ; [b.., p].
 
     Where a power enters, the parameter is its root, with the error to first order and the roots of the interval's ends.
-
-    Parameters
-    ----------
-    powers : how each parameter enters.
-    raw, raw_error : of the powers, [b.., p].
-    factor : half the width of the interval in standard errors, [b..].
-    interval : ends of those of the powers, [b.., p] each, where they are not even.
+    `powers` tell how each parameter enters. `raw` and `raw_error` are of the powers, [b.., p], and so are the ends of
+    `interval`, given where they are not even; `factor`, [b..], is half its width in standard errors.
     """
     half_width = factor[..., None] * raw_error
     lower, upper = interval or (raw - half_width, raw + half_width)
@@ -113,12 +108,9 @@ def varying_variables(
 ) -> tuple[dict[Hashable, Any], dict[Hashable, Any], str]:
     """Return a constant that varies on a grid of labels: variables, coordinates, and what to know of it.
 
-    Parameters
-    ----------
-    powers, raw : how each parameter enters, and its estimate, [b.., p].
-    covariance : of the estimates, [b.., p, p].
-    factor : half the width of the interval in standard errors, [b..].
-    unit : of the constant; empty if it is not known.
+    `powers` tell how each parameter enters, `raw`, [b.., p], is its estimate, and `covariance`, [b.., p, p], that of
+    the estimates. `factor`, [b..], is half the width of the interval in standard errors, and `unit` that of the
+    constant, empty if it is not known.
     """
     count = {1: 101, 2: 41}.get(len(varying.ends), 11)  # labels along each coordinate
     nodes = [np.linspace(lo, hi, count) for lo, hi in varying.ends]

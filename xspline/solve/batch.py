@@ -19,12 +19,8 @@ COMPARED = 1 << 17  # numbers of batch members that are compared at a time, to s
 def distinct(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
     """The different systems of a Gram, along one flat batch axis; members with the same numbers are one system.
 
-    A search for the smoothing asks again for every λ, so the answer is kept as long as the Gram.
-
-    Returns
-    -------
-    systems : Gram with one batch axis, of extent 1 where shared
-    index : ndarray of int, [b..], system of each batch position.
+    A search for the smoothing asks again for every λ, so the answer is kept as long as the Gram. The systems are a Gram
+    with one batch axis, of extent 1 where shared; the other result is the system of each batch position, [b..].
     """
     if gram not in _distinct:
         _distinct[gram] = _different(gram)
@@ -78,12 +74,8 @@ def _hashes(rows: Iterable[NDArray[np.uint64]], count: int) -> NDArray[np.uint64
 def leaders_of(hashes: NDArray[np.uint64], rows: Iterable[NDArray[np.uint64]]) -> NDArray[np.int64]:
     """For each column of a matrix the first one with the same numbers, [members].
 
-    A column is compared with the first one of its hash alone: where the two differ, it stands for itself.
-
-    Parameters
-    ----------
-    hashes : [members], equal where columns are.
-    rows : the matrix, [some rows, members] at a time.
+    A column is compared with the first one of its hash alone: where the two differ, it stands for itself. `hashes`,
+    [members], are equal where columns are; `rows` gives the matrix, [some rows, members] at a time.
     """
     order = np.argsort(hashes)
     starts = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order[:1]]))

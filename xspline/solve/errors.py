@@ -61,12 +61,9 @@ def nothing_determined(
 ) -> SingularSystemError:
     """The error of a solve of which nothing is determined.
 
-    Parameters
-    ----------
-    observed : [K.., batch members], whether a coefficient has observations.
-    weakest : flat index (C order) of the coefficient that depends most on the others.
-    penalised : whether there was a penalty.
-    observations : number of observations, if known: the largest of any member.
+    `observed`, [K.., batch members], tells whether a coefficient has observations, and `weakest` is the flat index (C
+    order) of the one that depends most on the others. `observations` is the number of them, if known: the largest of
+    any member.
     """
     batch_size = observed.shape[-1]
     touched: NDArray[np.bool_] = np.asarray(observed.any(axis=-1))

@@ -12,12 +12,11 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xspline.solve.errors import ConvergenceError
 from xspline.solve.progress import tell
+from xspline.sums.window import Array
 
-Array = NDArray[np.float64]
 LinearMap = Callable[[Array], Array]
 
 TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
@@ -26,8 +25,9 @@ SEED = 20240229  # of the probes
 STALLED = 50  # iterations without a residual of half the size, after which a run ends
 PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
 PROBED = 200_000  # numbers of all probes: estimates scatter like 1 / √(probes · P), log λ by some 0.003
-ROOT_TOLERANCE = 3e-4  # relative change of a root over four steps that ends them: some 20 to 60 steps
-ROOT_STEPS = 160  # most steps of a root
+ROOT_TOLERANCE = (
+    3e-4  # relative change of a root over four steps that ends them: some 20 to 60 steps, and 160 at most
+)
 
 
 def conjugate_gradients(
@@ -35,17 +35,9 @@ def conjugate_gradients(
 ) -> tuple[Array, int, float]:
     """A⁻¹ rhs for several right-hand sides [m, ..] side by side.
 
-    The recursion's residual ends a run; the true one, b − A x, decides whether another run refines x.
-
-    Returns
-    -------
-    x : ndarray, [m, ..]
-    iterations : int
-    residual : float, the largest ‖b − A x‖ / ‖b‖.
-
-    Raises
-    ------
-    ConvergenceError
+    The recursion's residual ends a run; the true one, b − A x, decides whether another run refines x. It returns x, [m,
+    ..], the number of iterations and the largest ‖b − A x‖ / ‖b‖, and raises ConvergenceError where this stays above
+    the tolerance.
     """
 
     def correct(r: Array, share: Array, left: int) -> tuple[Array, int]:
@@ -63,12 +55,9 @@ def refined(
 ) -> tuple[Array, int, float]:
     """Solutions that runs of iterations correct until their true residuals, b − A x, are small enough.
 
-    Parameters
-    ----------
-    residual : x to b − A x.
-    correct : a residual [m, ..], by how much of its size it has to fall at least, [m], and the most iterations, to a
-        correction of x and the iterations that it took.
-    rhs, tolerance, most : as of `conjugate_gradients`, and so are the results and the error.
+    `residual` takes x to b − A x. `correct` takes a residual [m, ..], by how much of its size it has to fall at least,
+    [m], and the most iterations, to a correction of x and the iterations that it took. All else, the results and the
+    error are as of `conjugate_gradients`.
     """
     norm = norm_of(rhs)
     norm[norm == 0] = 1.0
@@ -83,15 +72,11 @@ def refined(
             return x, count, float(worst.max())
         if not worst.max() < last / 2 or count >= most:
             break
-    raise stalled(math.prod(rhs.shape[1:]), float(worst.max()), count, tolerance)
-
-
-def stalled(size: int, residual: float, iterations: int, tolerance: float) -> ConvergenceError:
-    """The error of iterations that did not get there."""
-    return ConvergenceError(
-        f"conjugate gradients for {size} coefficients stand at a relative residual of {residual:.1e} after "
-        f"{iterations} iterations, {tolerance:.0e} was asked for: the system is nearly singular. Pass a larger "
-        "penalty, add a ridge to it (penalty + xs.Ridge(1e-3)), use fewer coefficients, or pass solver='banded'"
+    raise ConvergenceError(
+        f"conjugate gradients for {math.prod(rhs.shape[1:])} coefficients stand at a relative residual of "
+        f"{worst.max():.1e} after {count} iterations, {tolerance:.0e} was asked for: the system is nearly singular. "
+        "Pass a larger penalty, add a ridge to it (penalty + xs.Ridge(1e-3)), use fewer coefficients, or pass "
+        "solver='banded'"
     )
 
 
@@ -167,12 +152,8 @@ def square_root(matvec: LinearMap, z: Array) -> Array:
 def inverse_root(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array) -> Array:
     """(M⁻¹A)^-½ x for several x [m, ..] side by side, A and M symmetric and positive definite, on the host.
 
-    Of x with the covariance M⁻¹ it has A⁻¹. The basis V of the Krylov space is orthonormal in the metric of M.
-
-    Parameters
-    ----------
-    rest, near_solve, near_matvec : products with A − M, M⁻¹ and M.
-    x : [m, ..]
+    Of x with the covariance M⁻¹ it has A⁻¹. The basis V of the Krylov space is orthonormal in the metric of M. `rest`,
+    `near_solve` and `near_matvec` are products with A − M, M⁻¹ and M.
     """
     return _power(rest, near_solve, near_matvec, x, -0.5)
 
@@ -185,7 +166,7 @@ def _power(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Ar
     v, w, before, beta = times(scale, x), times(scale, w), np.zeros_like(x), np.zeros_like(norm)
     basis, diagonal, beside = [], [], list[Array]()
     column = last = np.zeros((len(x), 0))
-    for step in range(1, ROOT_STEPS + 1):
+    for step in range(1, 161):
         basis.append(v)
         q = w + rest(v) - times(beta, before)
         alpha = dot(v, q)

@@ -39,37 +39,27 @@ class Gpu(Protocol):
 
     def put(self, array: NDArray[Any]) -> DeviceArray:
         """A host array on the GPU."""
-        ...
 
     def get(self, array: DeviceArray) -> NDArray[Any]:
         """An array of the GPU on the host."""
-        ...
 
     @property
     def memory(self) -> float:
         """Bytes of memory of the GPU."""
-        ...
 
     def cholesky(self, matrix: DeviceArray) -> DeviceArray:
         """L with L Lᵀ = A, [P, P]; zeros above the diagonal. LinAlgError where A is not positive definite."""
-        ...
 
     def triangular(self, root: DeviceArray, rhs: DeviceArray, transposed: bool) -> DeviceArray:
         """L⁻¹ or, transposed, L⁻ᵀ times [P, m]."""
-        ...
 
 
 @dataclass(frozen=True)
 class Resources:
     """What a solve may use.
 
-    Parameters
-    ----------
-    cores : processor cores.
-    memory : bytes of memory on the host.
-    gpu : device of dense systems that fit there and are worth the transfer; all others, which are small or have
-        structure, stay on the host.
-    costs : what solvers cost here.
+    `memory` is in bytes, on the host. `gpu` is the device of dense systems that fit there and are worth the transfer;
+    all others, which are small or have structure, stay on the host. `costs` are what solvers cost here.
     """
 
     cores: int

@@ -31,10 +31,6 @@ class StatusLine:
 
     Work within work is added to the line, which the outermost wipes at its end; until then a thread beside the work
     keeps its seconds up to date.
-
-    Parameters
-    ----------
-    text : what is being done.
     """
 
     def __init__(self, text: str) -> None:
@@ -132,11 +128,7 @@ _SCREEN = _Screen()
 class Progress(StatusLine):
     """Steps of a search, with the strengths λ and the score at each.
 
-    Every step is a record of the logger "xspline" at the level INFO.
-
-    Parameters
-    ----------
-    names : coordinates that are smoothed.
+    Every step is a record of the logger "xspline" at the level INFO. `names` are the coordinates that are smoothed.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

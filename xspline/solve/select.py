@@ -53,20 +53,12 @@ def candidates(
 ) -> list[Choice]:
     """Choose a solver for (G + Λ) c = h: the fastest that the structure admits and the memory holds.
 
-    After it come those that take over, one after the other, where iterations do not converge.
-
-    Parameters
-    ----------
-    gram, penalty : G, and Λ without batch axes.
-    solver : one of `SOLVERS`, to have that one.
-    exact : only solvers that know the inverse: iterations estimate traces.
-    resources : cores, memory, and a GPU for dense systems that fit there, where it is faster than any solver on the
-        host; those of this process and machine if they are not given.
-
-    Raises
-    ------
-    ValueError : an unknown solver, or one that the structure does not admit.
-    TooLargeError : more bytes than there is memory.
+    After it come those that take over, one after the other, where iterations do not converge. `gram` and `penalty` are
+    G, and Λ without batch axes. `solver` is one of `SOLVERS`, to have that one; with `exact` only solvers that know the
+    inverse come, as iterations estimate traces. `resources` are cores, memory, and a GPU for dense systems that fit
+    there, where it is faster than any solver on the host; those of this process and machine if they are not given. It
+    raises ValueError for an unknown solver, or one that the structure does not admit, and TooLargeError where more
+    bytes are needed than there is memory.
     """
     if solver is not None and solver not in SOLVERS:
         raise ValueError(
@@ -103,11 +95,8 @@ def candidates(
 class _Structure:
     """What is known of a system, and what each solver would cost.
 
-    Parameters
-    ----------
-    product : G as one product, if it is one.
-    kept : bytes of factorisations that a solver keeps.
-    held : solvers that exist at a time.
+    `product` is G as one product, if it is one, `kept` the bytes of factorisations that a solver keeps, and `held` the
+    number of solvers that exist at a time.
     """
 
     gram: Gram
@@ -160,11 +149,9 @@ class _Structure:
     def band_bytes(self, systems: int, ordering: Ordering) -> int:
         """Return the bytes of bands and pairs of their inverses, of those that are kept and those in the making."""
         size = ordering.size
-        frame = ordering.frame
-        spans = ordering.spans
         band = 8 * size * (ordering.bandwidth + 1)
-        pairs = 8 * size * math.prod(frame.offsets)
-        stripes = 4 * size * (math.prod(2 * s + 1 for s in spans) + 1)
+        pairs = 8 * size * math.prod(ordering.frame.offsets)
+        stripes = 4 * size * (math.prod(2 * s + 1 for s in ordering.spans) + 1)
         # A single band is factorised where it is kept; of several some may be in the making beside those that are. What
         # an inverse takes besides is a window of two bandwidths, its stripes, and pairs in either order.
         making = side_by_side(systems, ordering, self.resources)
@@ -274,12 +261,11 @@ class _Structure:
         return Choice("banded", reason, self.band_bytes(self.systems, ordering), operations, inverse=inverse)
 
     def dissection(self) -> Choice:
-        frame = self.frame
         fronts = cost_of(self.frame).fronts
         cut = f"nested dissection of {self.ordering.size} coefficients takes {fronts} small matrices"
-        operations = self.systems * dissection_operations(frame, self.resources.costs)
+        operations = self.systems * dissection_operations(self.frame, self.resources.costs)
         inverse = self.resources.costs.front_inverse * operations
-        nbytes = self.dissection_bytes(self.systems, frame)
+        nbytes = self.dissection_bytes(self.systems, self.frame)
         return Choice("dissection", f"{self.general_reason}; {cut}", nbytes, operations, inverse=inverse)
 
     def dense(self) -> Choice:
@@ -302,7 +288,6 @@ class _Structure:
 
     def iterative(self) -> Choice | None:
         frame = self.frame
-        systems = self.systems
         costs = self.resources.costs
         if len(frame.sizes) > MAX_AXES or any(frame.everywhere):
             return None
@@ -318,10 +303,10 @@ class _Structure:
             "take longer than iterations"
         )
         # All levels have 8/7 of the work of the finest: each has an eighth of the coefficients.
-        nbytes = int(8 / 7 * systems * (4 * numbers + 8 * pairs)) + 8 * (
+        nbytes = int(8 / 7 * self.systems * (4 * numbers + 8 * pairs)) + 8 * (
             3 * pairs + costs.probing_vectors * size
         )
-        operations *= costs.flop_penalty * 8 / 7 * systems
+        operations *= costs.flop_penalty * 8 / 7 * self.systems
         return Choice(ITERATIVE, reason, nbytes, operations, exact=False)
 
 

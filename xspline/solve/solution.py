@@ -23,11 +23,7 @@ from xspline.solve.krylov import MAX_ITERATIONS
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalties.roughness import Penalty
 from xspline.solve.progress import StatusLine
-from xspline.solve.select import (
-    ITERATIVE,
-    NEARLY_SEPARABLE,
-    candidates,
-)
+from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, candidates
 from xspline.solve.system import DRAW_TOLERANCE, Choice, Factorisation, System
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
@@ -38,11 +34,8 @@ from xspline.sums.integrals import mass
 class Solution:
     """Coefficients of a fit.
 
-    Parameters
-    ----------
-    coefficients : [K.., b..], c; NaN for members that are not determined.
-    rss : [b..], weighted residual sum of squares.
-    determined : [b..]
+    `coefficients`, [K.., b..], are c, and NaN for members that are not `determined`, [b..]; `rss`, [b..], is the
+    weighted residual sum of squares.
     """
 
     coefficients: Array
@@ -71,18 +64,10 @@ def factorise(
 ) -> Factorisation:
     """Factorise G + Λ.
 
-    Parameters
-    ----------
-    gram, penalty : G, and Λ without batch axes.
-    solver : see `candidates`.
-    observations : number of observations, for messages.
-    exact : only solvers that know the inverse, see `candidates`.
-    resources : see `solve`.
-
-    Raises
-    ------
-    SingularSystemError : nothing is determined: the whole system, or every batch member, is singular.
-    ValueError : the solver does not fit the structure, or needs more memory than there is.
+    `gram` and `penalty` are G, and Λ without batch axes, and `observations` is the number of observations, for
+    messages. For `solver` and `exact` see `candidates`, for `resources` `solve`. It raises SingularSystemError where
+    nothing is determined: the whole system, or every batch member, is singular; and ValueError where the solver does
+    not fit the structure, or needs more memory than there is.
     """
     return _solved(gram, penalty, space, solver, None, observations, exact, resources)[0]
 
@@ -99,18 +84,10 @@ def solve(
     """Coefficients of the penalised least-squares fit.
 
     The sums are centred about their reference r, and the constant has the coefficients e, so
-    (G + Λ)(c − r e) = h − r Λe. The result does not depend on r.
-
-    Parameters
-    ----------
-    solver : see `candidates`.
-    factorisation : of the same G and penalty, from an earlier solve or another variable.
-    resources : cores, memory and GPU that it may use; those of this process and machine, without a GPU, if they are not
-        given.
-
-    Raises
-    ------
-    SingularSystemError : nothing is determined.
+    (G + Λ)(c − r e) = h − r Λe. The result does not depend on r. For `solver` see `candidates`. `factorisation` is one
+    of the same G and penalty, from an earlier solve or another variable, and `resources` are cores, memory and GPU that
+    it may use; those of this process and machine, without a GPU, if they are not given. It raises SingularSystemError
+    where nothing is determined.
     """
     frame = space.frame
     matrix = penalty.bound(sums.gram, space).gram(space)
@@ -136,23 +113,15 @@ def solve(
 def strength_derivatives(sums: Sums, space: Space, penalty: Penalty, solution: Solution) -> Array:
     """Derivatives of the coefficients by the logarithms of the strengths, ∂c/∂log λ_t = −(G + Λ)⁻¹ λ_tS_t c.
 
-    They are [K.., T, b..], and NaN for members that are not determined.
-
-    Parameters
-    ----------
-    penalty : Λ = Σ_t λ_tS_t, a strength for each term of its Gram; none of them has a share in the constant.
-    solution : of these sums and this penalty.
+    They are [K.., T, b..], and NaN for members that are not determined. The penalty is Λ = Σ_t λ_tS_t, a strength for
+    each term of its Gram, none of which has a share in the constant; the solution is that of these sums and this
+    penalty.
     """
-    frame = space.frame
-    count = len(space.shape)
-    e = functools.reduce(np.multiply.outer, space.constant())
     # Without the constant, of which λS would leave the rounding errors.
-    centred = solution.coefficients - e.reshape(e.shape + (1,) * sums.reference.ndim) * sums.reference
-    known = np.where(solution.determined, centred, 0.0)
-    images = [
-        Gram((term,)).matvec(known, frame) for term in penalty.bound(sums.gram, space).gram(space).terms
-    ]
-    return -solution.factorisation.solve(np.stack(images, axis=count), tolerance=DRAW_TOLERANCE)
+    known = np.where(solution.determined, sums.centred(solution.coefficients, space.frame), 0.0)
+    terms = penalty.bound(sums.gram, space).gram(space).terms
+    images = [Gram((term,)).matvec(known, space.frame) for term in terms]
+    return -solution.factorisation.solve(np.stack(images, axis=len(space.shape)), tolerance=DRAW_TOLERANCE)
 
 
 @single_threaded_blas()
@@ -162,21 +131,16 @@ def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
     M holds the integrals of products of functions. Observations spread evenly have G = Σw M and a condition of 1,
     whatever the basis and its degree; c is a direction in which the field has √c times their error. Below 1 where a
     penalty determines more than the data. From a few steps of inverse iteration, so never too large; NaN for members
-    that are not determined.
-
-    Parameters
-    ----------
-    factorisation : of their G and a penalty.
+    that are not determined. The factorisation is that of their G and a penalty.
     """
-    frame = space.frame
     axes = tuple(range(len(space.shape)))
     masses = Gram((tuple(mass(space, j) for j in axes),))
     x = np.random.default_rng(0).standard_normal((*space.shape, *factorisation.determined.shape))
-    image = masses.matvec(x, frame)
+    image = masses.matvec(x, space.frame)
     size = np.ones(())
     for _ in range(2):  # measured: within a factor of 2, mostly of 1.1
         x = factorisation.solve(image / np.sqrt(np.sum(x * image, axis=axes)))
-        image = masses.matvec(x, frame)
+        image = masses.matvec(x, space.frame)
         size = np.sqrt(np.sum(x * image, axis=axes))
     return np.asarray(size * sums.weight)
 
@@ -186,16 +150,12 @@ def condition_bound(sums: Sums, space: Space, factorisation: Factorisation) -> A
     """Return an upper bound of `condition` where there is no penalty, [b..], without a solve.
 
     With S² the diagonal of G and C = S⁻¹GS⁻¹ it is Σw λ_max(S⁻¹MS⁻¹) / λ_min(C), at most Σw Σ_i M_ii / G_ii over the
-    smallest of P eigenvalues whose sum is P: e λ_min(C) ≥ |C|. Of use where coefficients are few, as in a trend.
-
-    Parameters
-    ----------
-    factorisation : of their G, by a solver that knows the inverse.
+    smallest of P eigenvalues whose sum is P: e λ_min(C) ≥ |C|. Of use where coefficients are few, as in a trend. The
+    factorisation is that of their G, by a solver that knows the inverse.
     """
-    frame = space.frame
     axes = tuple(range(len(space.shape)))
-    masses = Gram((tuple(mass(space, j) for j in axes),)).diagonal(frame)
-    diagonal = sums.gram.diagonal(frame)
+    masses = Gram((tuple(mass(space, j) for j in axes),)).diagonal(space.frame)
+    diagonal = sums.gram.diagonal(space.frame)
     # Members without observations are not determined: their log-determinant is NaN.
     scale = np.where(diagonal > 0, diagonal, 1.0)
     shares = np.sum(masses.reshape(masses.shape + (1,) * sums.weight.ndim) / scale, axis=axes)

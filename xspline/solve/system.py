@@ -117,10 +117,7 @@ class System(ABC):
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides.
 
-        Parameters
-        ----------
-        rhs : [K.., b..]
-        tolerance : relative residual at which iterations end, if not the usual one; direct solvers are exact.
+        `tolerance` is the relative residual at which iterations end, if not the usual one; direct solvers are exact.
         """
 
     @abstractmethod
@@ -181,9 +178,7 @@ class IterativeSystem(System):
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..], up to a relative residual; NaN for members that are not determined.
 
-        Raises
-        ------
-        ConvergenceError : the residual did not fall to the tolerance.
+        It raises ConvergenceError where the residual did not fall to the tolerance.
         """
         columns, which, shape = columns_of(rhs, self.frame.sizes, self.index)
         rows = np.moveaxis(columns, -1, 0)
@@ -214,9 +209,7 @@ class IterativeSystem(System):
     def probes(self) -> tuple[Array, Array, Array]:
         """Random a and w with E[w aᵀ] = I, and b = (G + Λ)⁻¹ w, [K.., m] each, of the only system.
 
-        Raises
-        ------
-        ConvergenceError : there are several systems, or it is not determined.
+        It raises ConvergenceError where there are several systems, or the only one is not determined.
         """
 
     @abstractmethod
@@ -239,10 +232,8 @@ class PerturbedSystem(IterativeSystem):
         """Draws by perturbed right-hand sides: A⁻¹r has the covariance A⁻¹ where r has A (Papandreou and Yuille 2010).
 
         Then E rᵀA⁻¹r = P, which is looked at: the root of a nearly singular G may not be exact enough beside a weak Λ.
-
-        Raises
-        ------
-        ConvergenceError : from the draws: a solve did not converge, or their variances are off by more than `MAX_BIAS`.
+        The draws raise ConvergenceError where a solve did not converge, or their variances are off by more than
+        `MAX_BIAS`.
         """
         perturbations = self._perturbations(rng)
         size = math.prod(self.frame.sizes)
@@ -276,11 +267,8 @@ class PerturbedSystem(IterativeSystem):
 class Factorisation:
     """G + Λ, factorised: solves for any number of right-hand sides.
 
-    Parameters
-    ----------
-    choice : the solver and why.
-    determined : [b..], which batch members the data and the penalty determine; one without observations is not,
-        whatever the penalty. Extents are those of G: 1 where it is shared.
+    `choice` is the solver and why. `determined`, [b..], tells which batch members the data and the penalty determine;
+    one without observations is not, whatever the penalty. Extents are those of G: 1 where it is shared.
     """
 
     choice: Choice
@@ -339,9 +327,7 @@ class Factorisation:
     def apply_inverse_sqrt(self, z: Array) -> Array:
         """x with E[x xᵀ] = (G + Λ)⁻¹ for z of independent standard normal numbers; NaN for members not determined.
 
-        Parameters
-        ----------
-        z : [K.., b..], batch extents of 1 broadcast on both sides.
+        Batch extents of 1 broadcast on both sides, z being [K.., b..].
         """
         draws = self._direct("draws of the coefficients").apply_inverse_sqrt(z)
         return np.where(self.determined, draws, np.nan)

@@ -273,9 +273,8 @@ class Union(Basis):
         return Union(tuple(term._bind(axis, common) for term in self.terms))
 
     def extended(self, axis: Axis, low: float, high: float) -> Basis:
-        if any(
-            not term.has_separate_constant for term in self.terms
-        ):  # a B-spline, whose constant others share
+        # A B-spline, whose constant others share.
+        if any(not term.has_separate_constant for term in self.terms):
             return super().extended(axis, low, high)
         return Union(tuple(term.extended(axis, low, high) for term in self.terms))
 

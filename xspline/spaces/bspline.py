@@ -26,13 +26,9 @@ def cox_de_boor(knots: Floats, x: Floats, order: int = 0) -> Floats:
     """Values, or derivatives, of the p + 1 functions active on the middle span of local knots: [..., p + 1, n].
 
     The recursion of de Boor (A Practical Guide to Splines, 2001, chapter X); its last `order` steps
-    differentiate, so that derivatives lose no digits to differences of values.
-
-    Parameters
-    ----------
-    knots : [..., 2p + 2] knots t_{c-p} … t_{c+p+1} around the span [t_c, t_{c+1}), which has positive length.
-    x : [..., n] positions on the span.
-    order : of the derivative, at most p.
+    differentiate, so that derivatives lose no digits to differences of values. `knots`, [..., 2p + 2], are t_{c-p} …
+    t_{c+p+1} around the span [t_c, t_{c+1}), which has positive length. `x`, [..., n], are positions on the span, and
+    `order` is that of the derivative, at most p.
     """
     p = knots.shape[-1] // 2 - 1
     t = [knots[..., i, None] for i in range(2 * p + 2)]
@@ -54,16 +50,9 @@ def cox_de_boor(knots: Floats, x: Floats, order: int = 0) -> Floats:
 def legendre_tables(knots: Floats, order: int = 0) -> Floats:
     """Legendre series of the active functions of spans, or of their derivatives per unit of z in [-1, 1].
 
-    Projection by Gauss quadrature, exact for the degree of P_l times a function.
-
-    Parameters
-    ----------
-    knots : [..., 2p + 2], as in `cox_de_boor`.
-    order : of the derivative.
-
-    Returns
-    -------
-    Floats : [..., p + 1, p + 1 - order] (function, degree of the Legendre polynomial).
+    Projection by Gauss quadrature, exact for the degree of P_l times a function. `knots`, [..., 2p + 2], are as in
+    `cox_de_boor`, and `order` is that of the derivative. The result is [..., p + 1, p + 1 - order] (function, degree of
+    the Legendre polynomial).
     """
     p = knots.shape[-1] // 2 - 1
     count = p + 1 - order
@@ -80,13 +69,9 @@ def legendre_tables(knots: Floats, order: int = 0) -> Floats:
 class LocalSpline(PairFeatures):
     """B-spline whose functions touch p + 1 cells.
 
-    Parameters
-    ----------
-    knots : full knot vector t; function e is supported on [t_e, t_{e + p + 1}], e = 0 … cells' last.
-    degree : p.
-    size : K; with `periodic`, function e counts modulo K.
-    periodic : whether positions and functions wrap around.
-    uniform : whether the cells have equal length, so that one table serves them all.
+    `knots` is the full knot vector t; function e is supported on [t_e, t_{e + p + 1}], e = 0 … cells' last. `degree` is
+    p, and `size` K; if `periodic`, positions and functions wrap around, and function e counts modulo K. If `uniform`,
+    the cells have equal length, so that one table serves them all.
     """
 
     knots: Floats

@@ -81,9 +81,7 @@ def degrees_in(units: str) -> float | None:
 def converted(x: Any, given: str, wanted: str) -> Any:
     """Numbers in other units; as they are where the units are the same, or either says nothing.
 
-    Raises
-    ------
-    ValueError : the units measure different things, or are not known.
+    It raises ValueError where the units measure different things, or are not known.
     """
     if are_one(given, wanted):
         return x

@@ -26,12 +26,9 @@ class Support:
 
     Sums over rows are collected *unrolled*: an array whose first axis are the functions that have neighbours, with a
     second axis of `depth` entries at each. There every cell touches the same places, counted from its first function:
-    what belongs to functions of every cell alone waits at that one, and is added up in the end.
-
-    Parameters
-    ----------
-    near : neighbours in a cell: p + 1, or all K functions of a global basis.
-    everywhere : m, functions active in every cell of a basis that has both.
+    what belongs to functions of every cell alone waits at that one, and is added up in the end. `near` are neighbours
+    in a cell: p + 1, or all K functions of a global basis. `everywhere` is m, functions active in every cell of a basis
+    that has both.
     """
 
     near: int
@@ -102,31 +99,24 @@ class Features(Protocol):
 
         One ulp outside an end counts as on it; the upper end belongs to the last cell; periodic: modulo.
         """
-        ...
 
     def locate_anywhere(self, x: Floats) -> tuple[Integers, Floats]:
         """As `locate`, but what lies outside belongs to the cell at that end, whose functions go on there."""
-        ...
 
     def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
         """Values [n, q] of functions first[cell] + a, or derivatives per unit of x; zero where cell is -1."""
-        ...
 
     def pair_features(self, cell: Integers, z: Floats) -> Floats:
         """Products [n, Q] of two active functions, columns in the order of `pair_index`."""
-        ...
 
     def pair_index(self) -> tuple[Integers, Integers]:
         """(a [Q], o [Q]) of the pairs of active functions, a-major; Q = q (q + 1) / 2. See `Support.index`."""
-        ...
 
     def design(self, x: Floats, order: int = 0) -> Floats:
         """Dense values [n, K] at positions x [n]; rows outside are NaN."""
-        ...
 
     def constant(self) -> Floats:
         """Coefficients [K] of the function 1, all zero if it is not in the span."""
-        ...
 
     def roughness(self, order: int) -> Floats:
         """Pair array [K, O] of ∫ D^order B_k D^order B_{k+o} dξ over the domain, scaled to ξ in [0, 1].
@@ -134,19 +124,15 @@ class Features(Protocol):
         In a union with a B-spline season and trend on one side and the spline on the other are independent of each
         other: entries between the two are 0, and of order 1 and more season and trend cost nothing.
         """
-        ...
 
     def labels(self) -> list[str] | Floats:
         """Names of the functions, or their Greville points."""
-        ...
 
     def sample(self) -> Floats:
         """Positions where functions show: Greville points [K] moved into the domain, or many even ones [> K]."""
-        ...
 
     def count_touched(self, lo: Floats, hi: Floats) -> Integers:
         """How many functions each of the ranges [lo, hi] touches; 0 outside the domain, and where an end is NaN."""
-        ...
 
 
 def checked_order(order: int, highest: int | None) -> int:
@@ -169,13 +155,8 @@ def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
 def combine(series: Floats, values: Floats, cell: Integers) -> Floats:
     """Sum over l of series[cell, a, l] values[:, l] as [n, q], laid out function by function.
 
-    Term by term and without BLAS: a row has the same bits in any batch of rows, on any number of threads.
-
-    Parameters
-    ----------
-    series : [1 or m, q, L]; with one row, the same for every cell.
-    values : [n, L].
-    cell : [n].
+    Term by term and without BLAS: a row has the same bits in any batch of rows, on any number of threads. `series` is
+    [1 or m, q, L], with one row the same for every cell, `values` [n, L] and `cell` [n].
     """
     same_everywhere = series.shape[0] == 1
     out = np.zeros((series.shape[1], cell.size))
@@ -352,12 +333,9 @@ class Harmonics(TermFunctions):
 class Global(PairFeatures):
     """Features of one cell in which all functions are active.
 
-    Parameters
-    ----------
-    terms : their functions follow each other.
-    span : range of the integrals of `roughness`.
-    max_order : highest derivative that makes sense; those of a polynomial are zero above it.
-    points : [K] labels; the names of the functions by default.
+    The functions of `terms` follow each other, and `span` is the range of the integrals of `roughness`. `max_order` is
+    the highest derivative that makes sense; those of a polynomial are zero above it. `points`, [K], are labels, the
+    names of the functions by default.
     """
 
     terms: tuple[TermFunctions, ...]

@@ -203,19 +203,9 @@ _NANOSECOND_RANGE = float(2**63 // 10**9 - 1)
 def labels_of_seconds(x: Floats, kind: str, calendar: str | None, epoch: int = 0) -> Array:
     """Seconds to datetime64, timedelta64 or, of calendars other than the standard one, cftime dates.
 
-    Parameters
-    ----------
-    x : Floats
-        Seconds, since the epoch for times; NaN is missing.
-    kind : {"time", "timedelta"}
-    calendar : str or None
-        Of times.
-    epoch : int
-        Seconds since 1970-01-01.
-
-    Returns
-    -------
-    ndarray of [ns] (of [us] where a label is outside the range of nanoseconds), or of objects.
+    `x` is in seconds, since the epoch for times; NaN is missing. `kind` is "time" or "timedelta", `calendar` is that of
+    times, and `epoch` is in seconds since 1970-01-01. The result is of [ns] (of [us] where a label is outside the range
+    of nanoseconds), or of objects.
     """
     missing = np.isnan(x)
     if calendar not in (STANDARD, None):

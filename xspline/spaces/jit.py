@@ -44,17 +44,10 @@ def compiled(**options: Any) -> Callable[[F], F]: ...
 def compiled(function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
     """Compile a function on its first call, with a cache on disk where there is a place for one.
 
-    The first one of a process that is not in the cache makes the logger "xspline" say what takes so long.
-
-    Parameters
-    ----------
-    function : what is decorated, in `@compiled`.
-    **options : of `numba.njit`, in `@compiled(...)`; they replace those of `OPTIONS`.
-
-    Warns
-    -----
-    RuntimeWarning : once in a process and for each reason, if the cache cannot be written, or not read: its disk is
-        full, a file is damaged. The functions are then compiled again.
+    The first one of a process that is not in the cache makes the logger "xspline" say what takes so long. `function` is
+    what is decorated, in `@compiled`; `options` are those of `numba.njit`, in `@compiled(...)`, and replace those of
+    `OPTIONS`. It gives a RuntimeWarning once in a process and for each reason, if the cache cannot be written, or not
+    read: its disk is full, a file is damaged. The functions are then compiled again.
     """
     if function is None:
         return lambda given: _compile(given, {**OPTIONS, **options})

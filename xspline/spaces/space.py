@@ -31,12 +31,9 @@ SPACE_SCHEMA = 1
 class Frame:
     """Geometry of the coefficients: all that sums of them need to know.
 
-    Parameters
-    ----------
-    sizes, offsets : K and O per axis.
-    periodic : whether function indices count modulo K.
-    constant : [K], coefficients of the function 1.
-    everywhere : of a basis in cells, how many functions are active in all of them: its first m, see `Arrow`. Else 0.
+    `sizes` and `offsets` are K and O per axis, and `periodic` tells whether function indices count modulo K.
+    `constant`, [K], are the coefficients of the function 1. `everywhere` is, of a basis in cells, how many functions
+    are active in all of them: its first m, see `Arrow`. Else 0.
     """
 
     sizes: tuple[int, ...]

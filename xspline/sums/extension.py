@@ -17,10 +17,8 @@ from xspline.sums.sums import Sums
 class Move(NamedTuple):
     """How the functions φ of one coordinate lie among those of a longer domain, φ'.
 
-    Attributes
-    ----------
-    shift : the number of B-splines in front of the first one.
-    matrix : [K, K] or None, a of φ' = A φ; None where they are the same.
+    `shift` is the number of B-splines in front of the first one, and `matrix`, [K, K], A of φ' = A φ, or None where
+    they are the same.
     """
 
     shift: int

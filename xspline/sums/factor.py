@@ -133,11 +133,8 @@ class Factor:
     def apply(self, v: Array, frame: Frame, positions: Sequence[int]) -> Array:
         """Product with vectors that already lie on the factor's window, of the same shape.
 
-        Batch extents of 1 broadcast against those of the factor.
-
-        Parameters
-        ----------
-        v : the axes `positions` are those of the factor, on its window; its batch axes are the last.
+        Batch extents of 1 broadcast against those of the factor. The axes `positions` of v are those of the factor, on
+        its window; its batch axes are the last.
         """
         tails = self._tails(frame)
         for position, tail in zip(positions, tails, strict=True):
@@ -236,12 +233,8 @@ def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
     """Which of the two members of a pair (k, k + offset) is the row, along each axis.
 
     Along an axis with an offset of 0 the two are one; along every other one either may be the row, so that a pair
-    stands for up to 2**axes entries of the matrix.
-
-    Yields
-    ------
-    tuple of bool : per axis, whether the second member, k + offset, is the row and the first the column. The first
-        tuple is all False.
+    stands for up to 2**axes entries of the matrix. It yields, per axis, whether the second member, k + offset, is the
+    row and the first the column. The first tuple is all False.
     """
     return itertools.product(*((False, True) if o else (False,) for o in offset))
 
@@ -249,14 +242,8 @@ def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
 def matrix_entries(frame: Frame, *, once: bool = False) -> Iterator[tuple[Place, Index, Index]]:
     """Where a pair array has its numbers, and which entries of the matrix these stand for.
 
-    Parameters
-    ----------
-    once : whether only one of an entry and its transpose is wanted.
-
-    Yields
-    ------
-    place : tuple of slice or int, pairs of one offset in an array [K.., O..].
-    rows, columns : tuple of ndarray, their entries in one orientation: indices along each axis, which broadcast.
+    It yields the place of pairs of one offset in an array [K.., O..], and the rows and columns of their entries in one
+    orientation: indices along each axis, which broadcast. With `once` there is only one of an entry and its transpose.
     """
     for offset in np.ndindex(*frame.offsets):
         both = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
@@ -299,12 +286,7 @@ def multiply_factors(factors: Sequence[Factor]) -> Factor:
 
 
 def outer_pairs(vectors: Array, frame: Frame) -> Array:
-    """Pair form of Σ_m x_m x_mᵀ, [K.., O.., b..].
-
-    Parameters
-    ----------
-    vectors : [K.., m, b..], x_m.
-    """
+    """Pair form of Σ_m x_m x_mᵀ, [K.., O.., b..]. The vectors x_m are [K.., m, b..]."""
     count = len(frame.sizes)
     x = np.ascontiguousarray(np.moveaxis(vectors, count, -1))
     out = np.zeros((*frame.sizes, *frame.offsets, *x.shape[count:-1]))
@@ -317,10 +299,7 @@ def outer_pairs(vectors: Array, frame: Frame) -> Array:
 def masked_pairs(pairs: Array, keep: Array, frame: Frame) -> Array:
     """Pair form of D X D from that of X, for a diagonal D of zeros and ones.
 
-    Parameters
-    ----------
-    pairs : [K.., O.., b..]
-    keep : [K..], the diagonal of D: a product of one vector per axis.
+    The pairs are [K.., O.., b..], and `keep`, [K..], is the diagonal of D: a product of one vector per axis.
     """
     both = outer_pairs(keep[..., None], frame) > 0
     return pairs * both.reshape(both.shape + (1,) * (pairs.ndim - both.ndim))

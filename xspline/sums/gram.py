@@ -24,11 +24,8 @@ from xspline.sums.window import Array, Window, add_into, lengths, take, whole
 class Gram:
     """Sum of products of factors.
 
-    Parameters
-    ----------
-    terms : the factors of each term partition all coefficient axes, with at most one more without axes. Kept with
-        ascending axes, the multiplicity last.
-    batch_ndim : number of batch axes that end every pair array.
+    The factors of each term partition all coefficient axes, with at most one more without axes; they are kept with
+    ascending axes, the multiplicity last. `batch_ndim` is the number of batch axes that end every pair array.
     """
 
     terms: tuple[Term, ...]
@@ -70,14 +67,9 @@ class Gram:
     def concatenate(grams: Sequence[Gram], axis: int, sizes: Sequence[int], frame: Frame) -> Gram:
         """Blocks that differ along one batch axis, side by side.
 
-        Parameters
-        ----------
-        grams : one per block, with equal numbers of batch axes.
-        axis : the batch axis, counted among the batch axes.
-        sizes : extent of each block along it; the pair arrays of a block may have extent 1 there.
+        There is one Gram per block, with equal numbers of batch axes, among which `axis` is counted. `sizes` are the
+        extents of each block along it; the pair arrays of a block may have extent 1 there.
 
-        Notes
-        -----
         A factor stays shared (extent 1) where the keys of all blocks agree. Terms of different blocks with
         the same partition join factor by factor; a block that lacks a term gets a multiplicity of zeros.
         """
@@ -116,10 +108,8 @@ class Gram:
     def matvec(self, v: Array, frame: Frame) -> Array:
         """Product with vectors, factor after factor: [K.., b..].
 
-        Parameters
-        ----------
-        v : [K.., b..], batch axes of extent 1 broadcast against those of the pairs. If the Gram has fewer batch axes
-            than `v`, they are the last of `v`.
+        Batch axes of v, [K.., b..], of extent 1 broadcast against those of the pairs. If the Gram has fewer batch axes
+        than `v`, they are the last of `v`.
         """
         sizes = frame.sizes
         lifted = (1,) * (v.ndim - self.batch_ndim) + self.batch
@@ -160,9 +150,7 @@ class Gram:
     def image(self, vectors: Sequence[Array], window: Window, frame: Frame) -> Array:
         """Product with the outer product of a vector per axis, [k.., b..] on `window`, which holds those of all terms.
 
-        Parameters
-        ----------
-        vectors : [K_j]
+        The vectors are [K_j].
         """
         out = np.zeros((*lengths(window), *self.batch))
         for term in self.terms:
@@ -224,9 +212,7 @@ class Gram:
     def from_arrays(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Gram:
         """Inverse of `to_arrays`; other arrays in the mapping are left alone.
 
-        Raises
-        ------
-        ValueError : an array is missing.
+        It raises ValueError where an array is missing.
         """
         terms = []
         for i, term in enumerate(meta["terms"]):

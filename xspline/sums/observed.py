@@ -21,12 +21,9 @@ def observed_cells(gram: Gram, space: Space, distance: int = 0) -> Bools:
 
     Two B-splines that are as many functions apart as their degree overlap in one cell: their entry of G is not zero
     where there are observations inside it. Those exactly on a knot show only in the entries of functions that are one
-    less apart, which overlap in the two cells that meet there. A global basis is one cell.
-
-    Returns
-    -------
-    ndarray of bool, [K.., b..] : as coefficients of `Space.cells`: along a local spline the start of each cell, which
-        belongs to the cell before it too, and the rest of it, in turn. Batch extents are those of G.
+    less apart, which overlap in the two cells that meet there. A global basis is one cell. The result, [K.., b..], is
+    as coefficients of `Space.cells`: along a local spline the start of each cell, which belongs to the cell before it
+    too, and the rest of it, in turn. Batch extents are those of G.
     """
     features = space.features
     local = [axis for axis, f in enumerate(features) if f.local]

@@ -34,13 +34,9 @@ _PER_MEMBER = ("power", "weight", "count", "reference")
 class Tally:
     """Counts of what was left out, and where the first bad numbers are.
 
-    Parameters
-    ----------
-    missing : values that are NaN, or have such a label.
-    outside : values with a coordinate outside the domain of a basis.
-    infinity, bad_weight : global index of the first infinite value, and of the first weight that is negative or NaN, in
-        C order.
-    unlabelled : of the missing ones those that have a value, but no label: NaN, NaT or infinite.
+    `missing` values are NaN, or have such a label; `unlabelled` ones of these have a value, but no label: NaN, NaT or
+    infinite. `outside` counts values with a coordinate outside the domain of a basis. `infinity` and `bad_weight` are
+    the global index, in C order, of the first infinite value, and of the first weight that is negative or NaN.
     """
 
     missing: int = 0
@@ -87,8 +83,7 @@ class Sums:
     gram : G.
     moment : [k.., b..], h, on the window.
     power, weight : [b..], s and Σw.
-    count : ndarray of int64, [b..]
-        Number of observations with w > 0.
+    count : [b..], number of observations with w > 0.
     reference : [b..], r. Batch extents are 1 (shared) or n everywhere; without batch axes these have shape ().
     tally : what was left out.
     """
@@ -208,15 +203,8 @@ class Sums:
     def recentred(self, reference: ArrayLike, frame: Frame) -> Sums:
         """The same data with another reference r.
 
-        With δ = r_old − r_new:  s += 2δ·eᵀh + δ²Σw,  then  h += δ·G e.
-
-        Parameters
-        ----------
-        reference : [b..], extents 1 or n.
-
-        Raises
-        ------
-        ValueError : if the space does not contain the constant and either reference is not 0.
+        With δ = r_old − r_new:  s += 2δ·eᵀh + δ²Σw,  then  h += δ·G e. The reference, [b..], has extents 1 or n. It
+        raises ValueError where the space does not contain the constant and either reference is not 0.
         """
         target = np.asarray(reference, dtype=np.float64)
         has_constant = all(np.any(vector) for vector in frame.constant)
@@ -250,9 +238,7 @@ class Sums:
     def rss(self, c: Array, frame: Frame) -> Array:
         """Weighted residual sum of squares s − 2h·c + c·Gc, [b..].
 
-        Parameters
-        ----------
-        c : [K.., b..], coefficients of the field minus r, see `centred`.
+        c, [K.., b..], are coefficients of the field minus r, see `centred`.
         """
         axes = tuple(range(len(self.window)))
         linear = np.sum(self.moment * take(c, self.window, frame.sizes), axis=axes)
@@ -352,15 +338,8 @@ def leave_one_out(parts: Sequence[Sums], frame: Frame) -> list[Sums]:
     """Sums of the data of all parts but one, for each of them in turn; each is deterministic in the order of the parts.
 
     They are added up from the first parts and from the last ones, 3 merges a part; nothing is subtracted, so that
-    what remains is as exact as a merge of its own, and separable where that is.
-
-    Parameters
-    ----------
-    parts : at least one. What is left of a single one is `Sums.zero`.
-
-    Raises
-    ------
-    ValueError : there are no parts, or they have different coefficient or batch axes.
+    what remains is as exact as a merge of its own, and separable where that is. What is left of a single part is
+    `Sums.zero`. It raises ValueError where there are no parts, or they have different coefficient or batch axes.
     """
     check_parts(parts)
     if len(parts) == 1:

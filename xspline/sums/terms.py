@@ -20,11 +20,8 @@ Member = TypeVar("Member", bound=Hashable)
 def join_overlapping(sets: Iterable[Iterable[Member]]) -> list[set[Member]]:
     """Disjoint sets: those that overlap, directly or through others, joined into one.
 
-    They are in the order in which they were completed: each stands where the last set that joined it stood.
-
-    Parameters
-    ----------
-    sets : of hashable members; empty ones are left out.
+    They are in the order in which they were completed: each stands where the last set that joined it stood. Members are
+    hashable, and empty sets are left out.
     """
     joined: list[set[Member]] = []
     for elements in map(set, sets):
@@ -224,9 +221,7 @@ def _partition(term: Term) -> tuple[Axes, ...]:
 def _matching_terms(blocks: Sequence[Sequence[Term]]) -> list[list[Term | None]]:
     """Which terms of the blocks belong together: of one partition, with as many equal keys as possible.
 
-    Returns
-    -------
-    list of lists : slots of one term per block, over one partition; None where a block lacks it.
+    It returns slots of one term per block, over one partition; None where a block lacks it.
     """
     slots: list[list[Term | None]] = []
     for number, terms in enumerate(blocks):

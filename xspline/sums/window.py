@@ -31,14 +31,9 @@ def lengths(window: Window) -> tuple[int, ...]:
 def union(windows: Sequence[Window], sizes: Sequence[int], periodic: Sequence[bool]) -> Window:
     """Smallest window that holds all `windows`; empty ones do not count.
 
-    Parameters
-    ----------
-    windows : one or more windows over the same axes.
-    sizes, periodic : number of coefficients of each axis, and whether its indices are taken modulo that number.
-
-    Returns
-    -------
-    Window : on a periodic axis the shortest arc, ties to the lower start. All empty: ``(0, 0)`` on every axis.
+    There are one or more windows over the same axes. `sizes` are the numbers of coefficients of each axis, and
+    `periodic` tells whether its indices are taken modulo that number; there the window is the shortest arc, ties go to
+    the lower start. If all are empty, it is ``(0, 0)`` on every axis.
     """
     full = [window for window in windows if all(lengths(window))]
     if not full:

@@ -18,10 +18,8 @@ DEVICES = (None, "cuda")
 def check_device(device: str | None, *, here: bool = False) -> None:
     """Raise unless `device` is None or "cuda"; with `here`, also unless this process has a GPU.
 
-    Raises
-    ------
-    ValueError : any other name.
-    ImportError, RuntimeError : with `here`: CuPy is not installed, or sees no GPU.
+    It raises ValueError for any other name; with `here` ImportError where CuPy is not installed, and RuntimeError where
+    it sees no GPU.
     """
     if device not in DEVICES:
         raise ValueError(
@@ -35,11 +33,7 @@ def to_device(array: Any, device: str | None) -> Any:
     """Return `array` itself for None, a CuPy array on the current GPU for "cuda"."""
     if device is None:
         return array
-    return _cupy().asarray(array if _on_gpu(array) else _plain(array))
-
-
-def _on_gpu(array: Any) -> bool:
-    return hasattr(array, "__cuda_array_interface__")
+    return _cupy().asarray(array if hasattr(array, "__cuda_array_interface__") else _plain(array))
 
 
 def _plain(array: Any) -> np.ndarray:

@@ -281,13 +281,9 @@ def _fold_others(
 ) -> None:
     """Turn the other axes of a run of cells into functions or pairs, and add them at their places.
 
-    Each step turns the axis that is first and puts it last, so that what is combined are long rows.
-
-    Parameters
-    ----------
-    sums : [functions or pairs of the first axis, columns of the others]; becomes zero.
-    cell : [axes] its number along each axis.
-    spare, other, row : scratch.
+    Each step turns the axis that is first and puts it last, so that what is combined are long rows. `sums`, [functions
+    or pairs of the first axis, columns of the others], become zero. `cell`, [axes], is its number along each axis;
+    `spare`, `other` and `row` are scratch.
     """
     axes, lines, many = fold.wanted.size, sums.shape[0], fold.places.shape[0]
     size = sums.size

@@ -110,12 +110,9 @@ def _known(a: Values, e: Floats) -> None:
 def sweep(x: Values, column: int, rows: SortedRows, reference: float, moment: bool, out: LineSums) -> None:
     """out.sums[p, r, start[i] + places[q]] = sum of values[i, q] e[p, order[i], r].
 
-    Parameters
-    ----------
-    x : [before, n, at least column + after]
-    column : the first to be read.
-    moment : e is x - reference, 0 where x is NaN, else 1 and 0 there.
-    out : sums; of the moment also Σ e², how many rows are known, sum of their words: zeros that are added to.
+    `x`, [before, n, at least column + after], is read from `column` on. For the moment e is x - reference, 0 where x is
+    NaN, else 1 and 0 there. `out` has sums, of the moment also Σ e², how many rows are known, and the sum of their
+    words: zeros that are added to.
     """
     power, count, digest = out.power, out.count, out.digest
     order, start, values, words = rows.order, rows.start, rows.values, rows.words

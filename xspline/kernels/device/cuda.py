@@ -73,10 +73,8 @@ class CudaSweeper:
         xp, (before, length, stored) = self.xp, values.shape
         lines, extent = before * after, rows.extent
         tiling = Tiling.of(rows, lines, self.tile_rows, self.held_sums)
-        table, together = (
-            self._put(tiling.values),
-            self._put(np.concatenate(tiling.tables)),
-        )  # in two transfers
+        # In two transfers.
+        table, together = (self._put(tiling.values), self._put(np.concatenate(tiling.tables)))
         ends = np.cumsum([given.size for given in tiling.tables]).tolist()
         tables = [together[end - given.size : end] for given, end in zip(tiling.tables, ends, strict=True)]
         options = (f"-DVALUE={TYPES[str(values.dtype)]}", *tiling.options)

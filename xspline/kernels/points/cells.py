@@ -31,15 +31,13 @@ if TYPE_CHECKING:
 class CellSizes:
     """When sums go from cell to cell, and how many rows at a time."""
 
-    rows_per_cell: int = (
-        6  # on the host; with fewer, turning sums into pairs costs more than rows of products
-    )
+    # On the host; with fewer, turning sums into pairs costs more than rows of products.
+    rows_per_cell: int = 6
     cells_per_row: int = 4  # cells, empty ones too, that counting may take for each row
     slab_entries: int = 1 << 13  # numbers in a slab of sorted rows on the host: 64 KiB
     tile_rows: tuple[int, int] = (8, 4096)  # on a device, rows of a tile: at least, at most
-    device_entries: int = (
-        1 << 26
-    )  # on a device, products of columns of a slab, sums folded at a time: 512 MiB
+    # On a device, products of columns of a slab, sums folded at a time: 512 MiB.
+    device_entries: int = 1 << 26
 
 
 SIZES = CellSizes()
@@ -49,12 +47,9 @@ SIZES = CellSizes()
 class Columns:
     """What a row gives along one axis, and how sums of it become functions and pairs.
 
-    Attributes
-    ----------
-    size : L, number of columns; the first q of them span the functions.
-    functions : [1 or m, q, q], per cell (column, function): function = sum over columns.
-    pairs : [1 or m, L, Q], per cell (column, pair), in the order of `Features.pair_index`.
-    of_position : whether the columns are Legendre polynomials of the local coordinate.
+    There are `size` = L columns, of which the first q span the functions. `functions`, [1 or m, q, q], are per cell
+    (column, function): function = sum over columns; `pairs`, [1 or m, L, Q], per cell (column, pair), in the order of
+    `Features.pair_index`. `of_position` tells whether the columns are Legendre polynomials of the local coordinate.
     """
 
     size: int
@@ -147,12 +142,9 @@ def _ends(x: Floats) -> tuple[float, float]:
 class ByCell:
     """The rows of a group in the order of their cells: `Cells` on the host, `Tiles` on a device.
 
-    Attributes
-    ----------
-    features : one per coefficient axis of the group.
-    keys : [n], number of the cell of each row; -1 outside the domains.
-    order : [rows inside], rows sorted by key.
-    cells : [occupied, axes], cells that hold rows, along each axis.
+    `features` are one per coefficient axis of the group. `keys`, [n], are the number of the cell of each row, -1
+    outside the domains; `order`, [rows inside], has the rows sorted by key, and `cells`, [occupied, axes], the cells
+    that hold rows, along each axis.
     """
 
     features: tuple[Features, ...]
@@ -180,10 +172,8 @@ class ByCell:
 class Cells(ByCell):
     """The rows of a group in the order of their cells, as NumPy arrays; keys and order are int32.
 
-    Attributes
-    ----------
-    coordinates : [n], one per coefficient axis.
-    ends : [occupied], number of sorted rows up to the end of each cell that holds rows.
+    `coordinates`, [n], are one per coefficient axis, and `ends`, [occupied], the numbers of sorted rows up to the end
+    of each cell that holds rows.
     """
 
     features: tuple[Features, ...]
@@ -240,12 +230,9 @@ class Cells(ByCell):
 class CellTotals:
     """Moments and pairs of a group, cell by cell, unrolled.
 
-    Compiled loops begin with the last axis: sorted cells are neighbours along it.
-
-    Attributes
-    ----------
-    extents : per coefficient axis, how many coefficients there are, unrolled.
-    moment, pairs : [members, coefficients, depth], all axes raveled, on the host; depths are those of the supports.
+    Compiled loops begin with the last axis: sorted cells are neighbours along it. `extents` tell per coefficient axis
+    how many coefficients there are, unrolled. `moment` and `pairs`, [members, coefficients, depth], are on the host,
+    all axes raveled; depths are those of the supports.
     """
 
     def __init__(self, cells: Cells, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:
@@ -305,12 +292,7 @@ def _steps(lengths: Sequence[int]) -> Integers:
 
 
 def _fold(
-    features: Sequence[Features],
-    tables: Sequence[Floats],
-    stored: Integers,
-    steps: Integers,
-    *,
-    pairs: bool,
+    features: Sequence[Features], tables: Sequence[Floats], stored: Integers, steps: Integers, *, pairs: bool
 ) -> FoldPlan:
     """How sums of columns become functions or pairs; axes in the order of the loops."""
     from xspline.kernels.compiled.by_cell import RUN_CELLS, FoldPlan

@@ -149,9 +149,8 @@ class TileTotals:
                 front = xp.permute_dims(taken, (1, 0, 2))[:, :, None, :] * columns[0][:, None, : sizes[0], :]
                 rest = xp.ones((tiling.starts.size, tiling.length, 1), dtype=xp.float64, device=tiles.device)
                 for lines, size in zip(columns[1:], sizes[1:], strict=True):
-                    turned = xp.matrix_transpose(
-                        lines[:, :size, :]
-                    )  # as the product reads it: no copy turned
+                    # As the product reads it: no copy turned.
+                    turned = xp.matrix_transpose(lines[:, :size, :])
                     rest = rest[:, :, :, None] * turned[:, :, None, :]
                     rest = xp.reshape(rest, (*rest.shape[:2], -1))
                 front = xp.reshape(front, (-1, members * sizes[0], tiling.length))
@@ -241,13 +240,9 @@ def _legendre(z: Array, size: int, xp: Any) -> Array:
 class _CellTiling:
     """How a slab of sorted rows is cut into tiles, the first of all cells before the second of any.
 
-    Attributes
-    ----------
-    cells : occupied cells that the slab touches.
-    back : the place of each of these cells when those with most tiles come first.
-    counts : number of cells that have a first tile, a second, …
-    starts, stops : where each tile begins in the slab, and where its cell ends.
-    length : rows of a tile.
+    `cells` are the occupied ones that the slab touches, and `back` the place of each of these when those with most
+    tiles come first. `counts` are the numbers of cells that have a first tile, a second, …; `starts` and `stops` tell
+    where each tile begins in the slab, and where its cell ends; `length` counts the rows of a tile.
     """
 
     cells: slice

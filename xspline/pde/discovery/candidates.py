@@ -11,20 +11,14 @@ from xspline.pde.text.equation import Equation, parse
 from xspline.pde.text.expression import FUNCTIONS
 from xspline.pde.text.symbols import Names, Value
 
-HIGHEST = 3  # derivative of the default candidates, and power of the field before it: KdV needs u_xxx
-
 
 def default_terms(response: str, names: Names, order: int | None, power: int | None) -> list[str]:
     """Return u^a ∂ᵏu for a up to `power` and k up to `order`.
 
     Derivatives go along the coordinates that the response is no derivative along. Along its own coordinate there are
     derivatives of lower order: `u_t` is a candidate where the response is `u_tt`. Of several variables there are all
-    products of up to `power` of them, and the derivatives of each, alone and times one variable.
-
-    Raises
-    ------
-    ValueError
-        The response is not one derivative, some coordinate has no letter, or a number is not whole.
+    products of up to `power` of them, and the derivatives of each, alone and times one variable. It raises ValueError
+    where the response is not one derivative, some coordinate has no letter, or a number is not whole.
     """
     order = _whole("order", order)
     power = _whole("power", power)
@@ -73,14 +67,7 @@ def _products(stems: Sequence[str], power: int) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """An equation that has all candidate terms, each of them with a constant.
-
-    Parameters
-    ----------
-    response : str
-    terms : tuple of str
-    equation : Equation
-    """
+    """An equation that has all candidate terms, each of them with a constant."""
 
     response: str
     terms: tuple[str, ...]
@@ -117,10 +104,7 @@ class Candidates:
 def library(response: str, terms: Sequence[str], names: Names) -> Candidates:
     """Return the equation that has all terms.
 
-    Raises
-    ------
-    ValueError
-        A term or the response holds a name without meaning, or there are too few or equal terms.
+    It raises ValueError where a term or the response holds a name without meaning, or there are too few or equal terms.
     """
     if isinstance(terms, str) or not isinstance(terms, Sequence) or not terms:
         raise ValueError(f"terms has to be a list of texts, such as ['u*u_x', 'u_xx'], not {terms!r}")
@@ -188,9 +172,9 @@ def _factor(term: str) -> str:
 
 
 def _whole(what: str, value: int | None) -> int:
-    """Return a whole number; the default where it is not given."""
+    """Return a whole number; the default of orders and powers where it is not given."""
     if value is None:
-        return HIGHEST
+        return 3  # KdV needs u_xxx
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{what}={value!r} has to be a whole number, 0 or more")
     return value

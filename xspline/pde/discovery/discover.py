@@ -194,16 +194,10 @@ class ShownModel:
 
     Parameters
     ----------
-    model : FittedModel
-    as_good : bool
-        Whether the data do not tell the model from the best one, nor from others that are as good.
-    value, stderr : ndarray, [terms of the model]
-        Constants and their standard errors.
-    sigma, adequacy, probability : float
-    adequate : bool
-        Whether a field that obeys the equation fits the data as well as noise allows.
-    remarks : tuple of str
-        Sentences without a full stop.
+    as_good : whether the data do not tell the model from the best one, nor from others that are as good.
+    value, stderr : [terms of the model], constants and their standard errors.
+    adequate : whether a field that obeys the equation fits the data as well as noise allows.
+    remarks : sentences without a full stop.
     """
 
     model: FittedModel

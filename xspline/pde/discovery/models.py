@@ -23,23 +23,16 @@ from xspline.pde.profile.problem import EquationProblem
 SEVERAL = 4  # sets that are fitted at a time, and terms of the largest set that a search starts from
 HASTY = 12  # factorisations of a set that is hardly the best, and rounds of linearisation at most
 ALIKE = 0.99  # cosine of two terms of the fitted field, from which either may stand for the other
-CLEARLY = (
-    10.0  # residual of the weak form over the least one, from which a set is no start: searches there wander
-)
+# Residual of the weak form over the least one, from which a set is no start: searches there wander.
+CLEARLY = 10.0
 
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
     """One set of terms, fitted.
 
-    Parameters
-    ----------
-    subset : Subset
-    result : SearchResult
-    coefficients : mapping of str to ndarray, [K..]
-        Of the field that obeys the equation, by variable.
-    bic : float
-        n log(rss / n) and the cost of the set; infinite where the search did not converge.
+    `coefficients`, [K..] by variable, are those of the field that obeys the equation. `bic` is n log(rss / n) and the
+    cost of the set; it is infinite where the search did not converge.
     """
 
     subset: Subset
@@ -52,11 +45,7 @@ class FittedModel:
 class Library:
     """All candidate terms of one equation, and the models that were fitted.
 
-    Parameters
-    ----------
-    problem : EquationProblem
-        Of the equation that has all terms.
-    models : dict of Subset to FittedModel
+    Its problem is that of the equation which has all terms.
     """
 
     problem: EquationProblem
@@ -91,15 +80,8 @@ class Library:
     ) -> FittedModel:
         """Return a model; a set that was fitted before is not fitted again.
 
-        Parameters
-        ----------
-        subset : Subset
-        coefficients : mapping of str to ndarray, [K..]
-            Where the search starts.
-        theta : ndarray, [k]
-            Constants of all candidates, at which it starts.
-        hasty : bool
-            Whether the search is given up after a few steps.
+        The search starts from `coefficients` of each variable, [K..], and constants `theta` of all candidates, [k]; a
+        hasty one is given up after a few steps.
         """
         known = self.models.get(subset)
         given_up = known is not None and math.isinf(known.bic) and known.result.steps <= HASTY
@@ -139,9 +121,8 @@ class Library:
     def linearised(self, model: FittedModel) -> Parabola | None:
         """Return the sum of squares of all sets, linearised about a model; None where it is not finite."""
         result = model.result
-        whole = self.problem.search
         theta = self.theta(model)
-        step = whole.step(replace(result.state, tau=theta), 0.0, result.step.strengths)
+        step = self.problem.search.step(replace(result.state, tau=theta), 0.0, result.step.strengths)
         if not (np.isfinite(step.tau).all() and (np.diag(step.information) > 0).all()):
             return None
         left = max(self.count - self.search(model.subset).freedom, 1)
@@ -154,10 +135,7 @@ class Library:
     def _weak(self) -> tuple[Array, Array, Parabola]:
         """The regression of the fit on smooth test functions: rows [k, tests], target [tests], sums of squares.
 
-        Raises
-        ------
-        ValueError
-            A term is zero, or not finite somewhere.
+        It raises ValueError where a term is zero, or not finite somewhere.
         """
         (constraint,) = self.problem.constraints.each
         smooth = replace(constraint, smooth=True)

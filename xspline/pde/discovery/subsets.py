@@ -12,9 +12,8 @@ from xspline.pde.profile.axes import ROUNDING, Array, Integers
 
 Subset = tuple[int, ...]  # numbers of terms, in rising order
 
-LARGEST_SWEEP = (
-    60_000  # sets of terms, some 0.2 s: of more, a search by elimination and swaps looks at a part
-)
+# Sets of terms, some 0.2 s: of more, a search by elimination and swaps looks at a part.
+LARGEST_SWEEP = 60_000
 CLEAR = 10.0  # of BIC: very strong evidence (Kass and Raftery 1995), from which an equation is claimed
 
 
@@ -36,16 +35,8 @@ def size_cost(terms: int, candidates: int, count: int) -> float:
 class Parabola:
     """A sum of squares about its minimum, (θ − θ*)ᵀ S (θ − θ*) / σ². Terms that are left out have θ = 0.
 
-    Parameters
-    ----------
-    theta : ndarray, [k]
-        The minimum, θ*.
-    information : ndarray, [k, k]
-        The information, S, which is positive.
-    variance : float
-        The variance of an observation of weight 1, σ².
-    count : int
-        The number of observations.
+    `theta`, [k], is the minimum θ*, `information`, [k, k], the positive S, and `variance` σ², that of an observation of
+    weight 1; there are `count` observations.
     """
 
     def __init__(self, theta: Array, information: Array, variance: float, count: int) -> None:

@@ -16,7 +16,7 @@ from xspline.labels.fit import Fit, Request
 from xspline.labels.report.findings import Finding, FitCheck
 from xspline.labels.statistics import Data, Statistics  # noqa: F401 (inherited hints are read here)
 from xspline.labels.uncertainty import Covariance, Requested
-from xspline.pde.over_domain import dataset_of
+from xspline.pde.over_domain import dataset_of, of_profile
 from xspline.pde.profile.axes import Array, Unsuitable
 from xspline.pde.profile.estimate import profile
 from xspline.pde.profile.gauss_newton import GaussNewtonStep
@@ -30,7 +30,7 @@ from xspline.solve.errors import warn
 from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.system import DirectSystem, Draw
 from xspline.spaces import Frame
-from xspline.sums import Gram, orientations, outer_pairs
+from xspline.sums import Gram, matrix_entries, outer_pairs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,11 +120,9 @@ class ConstrainedField(EquationField[Data]):
     @property
     def _verdict(self) -> tuple[Finding, ...]:
         ratio = float(self.constants.adequacy)
-        told = (
-            f"F = {ratio:.3g} against a fit without it"
-            if np.isfinite(ratio)
-            else "the data alone tell no other field"
-        )
+        told = "the data alone tell no other field"
+        if np.isfinite(ratio):
+            told = f"F = {ratio:.3g} against a fit without it"
         return super()._verdict or (Finding("equation", f"{self.constants.attrs['equation']}: {told}"),)
 
     @property
@@ -171,7 +169,8 @@ def constrained(
             Factorisation(choice, system, np.ones((), dtype=np.bool_)),
         )
         fits[name] = Fit(field.statistics, name, coefficients[name], Ridge(0.0), {}, solution)
-    constants = dataset_of(field, equations, given, problem, outcome)
+    estimates = [of_profile(problem, outcome)]
+    constants = dataset_of(field, equations, given, estimates, list(problem.parameters), "profile")
     doubt, line = outcome.remarks[0] if doubtful else "", f"{field.code()}.{call}"
     return ConstrainedField(field.statistics, fits, Request(Ridge(0.0)), constants, line, doubt=doubt)
 
@@ -180,17 +179,8 @@ def constrained(
 class ConstrainedSystem(DirectSystem):
     """A⁻¹ + Y S⁻¹Yᵀ + δδᵀ/σ²: the covariance of one variable's coefficients over σ², the constants being estimated too.
 
-    δ is what the knots leave of an error, from every second one.
-
-    Parameters
-    ----------
-    data : ScaledSums
-    step : Step
-        Whose factor is that of G + Λ.
-    variable : int
-        Its number among the variables.
-    unresolved : ndarray, [P, coordinates], optional
-        δ/σ along each coordinate.
+    δ is what the knots leave of an error, from every second one. `variable` is its number among the variables of
+    `data`. The factor of `step` is that of G + Λ, and `unresolved`, [P, coordinates], is δ/σ along each coordinate.
     """
 
     data: ScaledSums
@@ -277,13 +267,7 @@ class ConstrainedSystem(DirectSystem):
         frame, order = self.frame, self.data.order
         inverse, index = self._factor.inverse(np.arange(order.width)), order.index[self.variable]
         out = outer_pairs(np.moveaxis(self._roots[index], -1, len(frame.sizes)), frame)
-        for offset in np.ndindex(*frame.offsets):
-            members = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
-            first = [np.arange(k)[span] for (span, _), k in zip(members, frame.sizes, strict=True)]
-            second = [partners for _, partners in members]
-            place = (*(span for span, _ in members), *offset)
-            for flips in orientations(offset):
-                row = index[np.ix_(*(s if f else a for a, s, f in zip(first, second, flips, strict=True)))]
-                column = index[np.ix_(*(a if f else s for a, s, f in zip(first, second, flips, strict=True)))]
-                out[place] += inverse[np.minimum(row, column), np.abs(row - column)]
+        for place, rows, columns in matrix_entries(frame):
+            row, column = index[rows], index[columns]
+            out[place] += inverse[np.minimum(row, column), np.abs(row - column)]
         return np.asarray(self._precision * out)

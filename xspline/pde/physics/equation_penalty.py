@@ -266,15 +266,11 @@ def _solved(physics: Physics, equation: Equation, statistics: Statistics[Any], n
         observed = total.gram.diagonal(space.frame) > 0
         weakest = int(np.flatnonzero(prior.data.order.index[0].ravel() == factor.weakest)[0])
         raise nothing_determined(space, observed.reshape(*space.shape, 1), weakest, penalised=True)
-    data = prior.data
-    rss = (
-        np.asarray(max(data.rss(row), 0.0))
-        if not (doubt and physics.strength == HARD)
-        else np.asarray(np.nan)
-    )
+    doubtful = doubt and physics.strength == HARD
+    rss = np.asarray(np.nan if doubtful else max(prior.data.rss(row), 0.0))
     nothing, none, at = np.zeros((0, 0)), np.zeros((len(row), 0)), Unknowns(row, np.zeros(0), ())
     step = GaussNewtonStep(row, at.tau, at.tau, nothing, (), (), factor, none, none, at)
-    return _Outcome(prior, step, data.with_reference(row)[name], rss, penalty, choice, remark, doubt)
+    return _Outcome(prior, step, prior.data.with_reference(row)[name], rss, penalty, choice, remark, doubt)
 
 
 def _terms(order: int, space: Space) -> list[Gram]:

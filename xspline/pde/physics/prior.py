@@ -31,10 +31,8 @@ from xspline.sums import Gram
 STRONGEST = 1e3
 SMOOTHEST = 1e6  # the strongest roughness: a field is a polynomial there
 WEAKEST = 1e-9  # of roughness and equation: neither is seen there
-STARTS = (
-    (1e-2, 1e-3),
-    (1e-2, STRONGEST),
-)  # of roughness and equation: the field hardly knows it, or obeys it
+# Of roughness and equation: the field hardly knows it, or obeys it.
+STARTS = ((1e-2, 1e-3), (1e-2, STRONGEST))
 RATIO = 1e5  # weight of the equation over the roughness up to which log|Λ|₊ is computed: rounding changes it by 0.1
 
 
@@ -42,14 +40,8 @@ RATIO = 1e5  # weight of the equation over the roughness up to which log|Λ|₊ 
 class RestrictedScore:
     """Minus the logarithm of a restricted likelihood, up to a constant, as a function of logarithms of strengths.
 
-    Parameters
-    ----------
-    value : float
-        Infinite where the system is not determined.
-    cost : ndarray
-        What each part of the penalty costs, in units of σ².
-    freedom : ndarray
-        The degrees of freedom that each part takes from the field.
+    `value` is infinite where the system is not determined; `cost` is what each part of the penalty costs, in units of
+    σ², and `freedom` the degrees of freedom that it takes from the field.
     """
 
     value: float
@@ -83,16 +75,8 @@ class RestrictedScore:
 class ChosenStrengths(NamedTuple):
     """Where a search for strengths ended.
 
-    Parameters
-    ----------
-    strengths : ndarray
-        Of the terms, and of the equation.
-    score : float
-    evaluations : int
-        How many scores were computed.
-    settled : bool
-    sides : ndarray of int
-        The bound that each strength is at: −1, 0 or 1.
+    `strengths` are those of the terms and of the equation, `evaluations` counts the scores that were computed, and
+    `sides` tells the bound that each strength is at: −1, 0 or 1.
     """
 
     strengths: Array
@@ -106,16 +90,9 @@ class ChosenStrengths(NamedTuple):
 class EquationPrior:
     """Least squares of data, a quadratic roughness and the squared residual of a linear equation.
 
-    Parameters
-    ----------
-    data : Data
-        Of one variable.
-    constraints : Constraints
-        One linear equation without unknown constants.
-    given : Gram
-        Roughness of known strength.
-    terms : sequence of Gram
-        Roughnesses of strength one, whose strengths are searched for; constants cost nothing.
+    The data are those of one variable, `constraints` is one linear equation without unknown constants, and `given` the
+    roughness of known strength. `terms` are roughnesses of strength one, whose strengths are searched for; constants
+    cost nothing.
     """
 
     data: ScaledSums
@@ -152,10 +129,9 @@ class EquationPrior:
     @cached_property
     def squares(self) -> Array:
         """JᵀJ/N as a band."""
-        order = self.data.order
         entries = self.equation.by_coefficient(self._linear, np.zeros(0))
         band = np.zeros_like(self.observed)
-        Jacobian(self.equation, order).add_squares(band, entries, 1 / self.norm)
+        Jacobian(self.equation, self.data.order).add_squares(band, entries, 1 / self.norm)
         return band
 
     def pulled(self, residual: Array) -> Array:
@@ -248,7 +224,11 @@ class EquationPrior:
         |Λ|₊ is, up to a factor that knows no strengths, the determinant of Λ without the rows and columns of as many
         coefficients as there are free directions N, if N takes independent values there.
         """
-        band = self.matrix(self.even) if not self.given.terms else self.matrix(self._beside_given())
+        strengths = self.even
+        # At which each weighs as much as the roughness of known strength, on the diagonal.
+        if self.given.terms:
+            strengths = strengths * float(self._given[:, 0].sum()) / float(self.observed[:, 0].sum())
+        band = self.matrix(strengths)
         scale = np.sqrt(band[:, 0])
         scaled = band / scale[:, None]
         for r in range(band.shape[1]):
@@ -270,10 +250,6 @@ class EquationPrior:
         directions = (block @ vectors[:, free]) / scale[:, None]
         return np.asarray(qr(directions.T, mode="r", pivoting=True)[1][: directions.shape[1]], np.int64)
 
-    def _beside_given(self) -> Array:
-        """Strengths at which each weighs as much as the roughness of known strength, on the diagonal."""
-        return float(self._given[:, 0].sum()) * self.even / float(self.observed[:, 0].sum())
-
     def _log_prior(self, strengths: Array, rough: list[Array]) -> tuple[float, Array, float]:
         """log|Λ|₊ up to a constant, and tr(Λ⁺R) of each roughness and of all.
 
@@ -281,14 +257,13 @@ class EquationPrior:
         the directions that the equation leaves free, its excess as 1/λ, and log|Λ|₊ grows by the rest.
         """
         held = math.prod(self.equation.shape)
-        size = self.data.order.size
         weight = sum(float(part[:, 0].sum()) for part in rough) / float(self.observed[:, 0].sum())
         capped = np.append(strengths[:-1], min(strengths[-1], RATIO * weight * self.even[-1]))
         factor = BandCholesky(_pinned(self.matrix(capped), self.pins))
         traces = _traces(factor, [_pinned(part, self.pins, 0.0) for part in rough])
         total = float(traces.sum())
         share = capped[-1] / strengths[-1]
-        excess = max(total - (size - len(self.pins) - held), 0.0)
+        excess = max(total - (self.data.order.size - len(self.pins) - held), 0.0)
         logdet = factor.logdet - held * math.log(share) - excess * (1 - share)
         left = total - excess * (1 - share)
         return logdet, traces * (left / total), left

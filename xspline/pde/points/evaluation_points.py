@@ -24,12 +24,8 @@ from xspline.pde.text.symbols import Value
 class Points:
     """Where a field is evaluated. Arrays that come from here have no coordinates and are aligned by dimensions alone.
 
-    Attributes
-    ----------
-    field : the field.
-    fields : the field of each variable.
-    labels : of each fitted coordinate, in Space order.
-    chunks : chunk sizes by dimension; None for arrays in memory.
+    `fields` holds the field of each variable, `labels` those of each fitted coordinate in Space order, and `chunks` the
+    chunk sizes by dimension, None for arrays in memory.
     """
 
     field: FieldBase[Any]
@@ -41,11 +37,8 @@ class Points:
     def of(cls, field: FieldBase[Any], at: Any) -> Points:
         """Return the points of a target; None means the fitted labels.
 
-        Raises
-        ------
-        ValueError
-            There are none, because the statistics of several holders were merged or the field was read from a file;
-            or the field is still lazy.
+        It raises ValueError where there are none, because the statistics of several holders were merged or the field
+        was read from a file; or the field is still lazy.
         """
         if field.is_lazy:
             raise ValueError("this field is still lazy (compute=False); call .compute() first")
@@ -90,11 +83,9 @@ class Points:
 class Differences(Points):
     """Interior points of a regular grid, with derivatives by central differences of the values (paper, section 3.3).
 
-    Attributes
-    ----------
-    grid : all of the grid.
-    margins : points that each differentiated coordinate loses at both of its ends.
-    values_by_shift : values on the interior moved by some grid points, by variable and shifts; each is evaluated once.
+    `grid` is all of the grid, of which each differentiated coordinate loses `margins` points at both of its ends.
+    `values_by_shift` holds values on the interior moved by some grid points, by variable and shifts; each is evaluated
+    once.
     """
 
     grid: Points
@@ -105,10 +96,7 @@ class Differences(Points):
     def inside(cls, points: Points, values: Iterable[Value]) -> Differences:
         """Return the points of the grid at which all these derivatives have neighbours on both sides.
 
-        Raises
-        ------
-        ValueError
-            A coordinate is not a dimension of its own, is not evenly spaced, or is too short.
+        It raises ValueError where a coordinate is not a dimension of its own, is not evenly spaced, or is too short.
         """
         margins: dict[str, int] = {}
         for name, order in (pair for value in values for pair in value.orders):
@@ -205,20 +193,10 @@ def _check_regular(points: Points, name: str, margin: int) -> None:
 def at_points(name: str, value: Any, points: Points, letters: Mapping[str, str]) -> Any:
     """Return the values of something known at some points.
 
-    Parameters
-    ----------
-    value
-        A number; a DataArray whose labels are those of the points, or cover them exactly; or a function whose
-        arguments are named after coordinates or their letters (numbers; times in seconds since 1970-01-01).
-
-    Returns
-    -------
-    float or DataArray without coordinates
-
-    Raises
-    ------
-    TypeError, ValueError
-        It is none of these, or its labels do not cover the points.
+    The value is a number; a DataArray whose labels are those of the points, or cover them exactly; or a function whose
+    arguments are named after coordinates or their letters (numbers; times in seconds since 1970-01-01). The result is a
+    number or a DataArray without coordinates. It raises TypeError or ValueError where it is none of these, or its
+    labels do not cover the points.
     """
     if isinstance(value, xr.DataArray):
         return _aligned(name, value, points)
@@ -239,10 +217,7 @@ def arguments_of(
 ) -> dict[str, str]:
     """Return the arguments of a known function and the fitted coordinate that each means.
 
-    Raises
-    ------
-    TypeError, ValueError
-        It has no arguments with names, or one that means no coordinate.
+    It raises TypeError or ValueError where the function has no arguments with names, or one that means no coordinate.
     """
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -266,10 +241,7 @@ def arguments_of(
 def values_of(name: str, function: Callable[..., Any], arguments: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the values of a known function.
 
-    Raises
-    ------
-    TypeError, ValueError
-        It returned no real numbers, or not one for each label.
+    It raises TypeError or ValueError where the function returned no real numbers, or not one for each label.
     """
     values, shape = function(**arguments), np.broadcast_shapes(*(x.shape for x in arguments.values()))
     own = np.asarray(values)

@@ -56,13 +56,9 @@ def least_squares(
 ) -> Estimate:
     """Sum products over `dims` in one compute; solve the stabilised normal equations, scaled to a unit diagonal.
 
-    A point counts where response and terms are all finite. Scaled, so that units do not matter.
-
-    Parameters
-    ----------
-    response, terms : numbers or arrays without coordinates.
-    dims, batch : dimensions that are summed over, and that are kept.
-    field : an array that has all of these dimensions.
+    A point counts where response and terms are all finite. Scaled, so that units do not matter. `response` and `terms`
+    are numbers or arrays without coordinates; `dims` are summed over, `batch` is kept, and `field` is an array that has
+    all of these dimensions.
     """
     summands = [response, *terms]
     valid = np.isfinite(field)

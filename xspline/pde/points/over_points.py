@@ -44,10 +44,7 @@ def over_points(
 ) -> xr.Dataset:
     """Return the Dataset of ``recover`` by "pointwise" or "differences"; a remark goes to its checks.
 
-    Raises
-    ------
-    ValueError
-        What is known does not cover the points, or nothing is left to estimate from.
+    It raises ValueError where what is known does not cover the points, or nothing is left to estimate from.
     """
     points = Points.of(field, at)
     if method == "differences":
@@ -81,12 +78,8 @@ def over_points(
 class Recovery:
     """Everything that is known at the end.
 
-    Attributes
-    ----------
-    equation, method, points, estimate : of the estimation.
-    batch : batch dimensions, in the order of the estimates' first axes.
-    units : of each parameter, empty where they cannot be derived.
-    remarks : what did not fit together in the units.
+    `batch` has the batch dimensions in the order of the estimates' first axes. `units` are those of each parameter,
+    empty where they cannot be derived, and `remarks` tell what did not fit together in them.
     """
 
     equation: Equation
@@ -111,10 +104,7 @@ class Recovery:
 def _dataset(recovery: Recovery) -> xr.Dataset:
     """Return the Dataset of ``recover``.
 
-    Raises
-    ------
-    ValueError
-        No batch member has what it takes to estimate from.
+    It raises ValueError where no batch member has what it takes to estimate from.
     """
     estimate, powers = recovery.estimate, recovery.powers
     if not np.isfinite(estimate.value).any():

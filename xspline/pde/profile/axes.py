@@ -13,15 +13,13 @@ from functools import cached_property
 
 import numpy as np
 from numpy.polynomial import legendre
-from numpy.typing import NDArray
 from scipy import sparse
 
+from xspline.solve.direct.band import Array, Integers
 from xspline.spaces import Features, Global, Space
 from xspline.spaces.bspline import LocalSpline, SplineTerm, periodic_knots
 from xspline.spaces.features import Harmonics, Legendre
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 ROUNDING = 1e-14  # of the largest value, or of the sum of squares of the data: smaller numbers are zero
 SMOOTHER = 4  # degrees that smooth tests have above the order of a derivative
 CELLS = 3  # knot cells that an interval of a smooth test spans, and how many such tests there are at least
@@ -35,12 +33,8 @@ class Unsuitable(ValueError):
 class ProjectedCoordinate:
     """One coordinate of a field, with the nodes at which an equation is integrated against test functions.
 
-    Parameters
-    ----------
-    features : Features
-        The functions of the field.
-    nodes, weights : ndarray, [n]
-        Of quadrature over the domain, or over one period.
+    `features` are the functions of the field; `nodes` and `weights`, [n], are of quadrature over the domain, or over
+    one period.
     """
 
     features: Features
@@ -49,18 +43,11 @@ class ProjectedCoordinate:
 
     @staticmethod
     def of(space: Space, axis: int) -> ProjectedCoordinate:
-        """Return the coordinate of a space.
-
-        Raises
-        ------
-        Unsuitable
-            Its basis is a union.
-        """
+        """Return the coordinate of a space. It raises Unsuitable where its basis is a union."""
         features = space.features[axis]
         if (spline := _spline(features)) is not None:
-            p = spline.degree
             # The quadrature is exact for a test, a function and the derivative of another one, as in u u_x.
-            z, w = legendre.leggauss((3 * p + 2) // 2)
+            z, w = legendre.leggauss((3 * spline.degree + 2) // 2)
             half = np.diff(spline.edges)[:, None] / 2
             return ProjectedCoordinate(
                 features, (spline.edges[:-1, None] + half * (1 + z)).ravel(), (half * w).ravel()
@@ -114,11 +101,7 @@ class ProjectedCoordinate:
         """Return the matrix that gives the coefficients of the nearest coarse function, in the mean of squares.
 
         The nearest coefficients would be wrong: of high degrees they are large where their functions are small.
-
-        Parameters
-        ----------
-        refining : ndarray, [K, coarse]
-            Matrix from coefficients of coarse functions to coefficients of the same functions here.
+        `refining`, [K, coarse], takes coefficients of coarse functions to coefficients of the same functions here.
         """
         values = np.sqrt(self.weights)[:, None] * self.values(0)
         return np.asarray(np.linalg.lstsq(values @ refining, values, rcond=None)[0])
@@ -135,10 +118,9 @@ class ProjectedCoordinate:
         if (spline := _spline(self.features)) is None:
             return self.tests(order)
         q = order + SMOOTHER
-        edges = spline.edges
         cells = max(spline.cells // CELLS, q + CELLS)
         places = np.linspace(0, spline.cells, cells + 1)
-        breaks = np.interp(places, np.arange(spline.cells + 1), edges)
+        breaks = np.interp(places, np.arange(spline.cells + 1), spline.edges)
         if spline.periodic:
             smooth = LocalSpline(periodic_knots(breaks, q), q, cells, True, False)
             return self._weighted(smooth.design(self.nodes))
@@ -153,15 +135,14 @@ class ProjectedCoordinate:
     def _tests(self, order: int) -> Array:
         if (spline := _spline(self.features)) is not None:
             p = spline.degree
-            cells = spline.cells
             if spline.periodic:
                 q = p if order == 0 else max(p - 2, p % 2)
                 knots = periodic_knots(spline.edges, q)
-                return LocalSpline(knots, q, cells, True, False).design(self.nodes)
+                return LocalSpline(knots, q, spline.cells, True, False).design(self.nodes)
             q = p - order
             ends = np.repeat(spline.edges[[0, -1]], q)
             knots = np.concatenate([ends[:q], spline.edges, ends[q:]])
-            return LocalSpline(knots, q, cells + q, False, False).design(self.nodes)
+            return LocalSpline(knots, q, spline.cells + q, False, False).design(self.nodes)
         match self.features:
             case Global(terms=(Legendre(lo=lo, hi=hi, degree=p),)):
                 z = 2 * (self.nodes - lo) / (hi - lo) - 1
@@ -173,11 +154,7 @@ class ProjectedCoordinate:
 class Pairs:
     """Test functions and functions of the field that meet, along one coordinate.
 
-    Parameters
-    ----------
-    coordinate : Coordinate
-    tests : ndarray, [I, n]
-        Test functions at the nodes, times the weights.
+    `tests`, [I, n], are the test functions at the nodes, times the weights.
     """
 
     coordinate: ProjectedCoordinate

@@ -14,7 +14,7 @@ from xspline.pde.profile.axes import Array, Pairs, ProjectedCoordinate
 from xspline.pde.text import expression
 from xspline.pde.text.equation import Equation, Power
 from xspline.pde.text.symbols import CoordinateSymbol, Shape, Value
-from xspline.solve.multigrid.spaces import sparse_along
+from xspline.solve.multigrid.spaces import times_axis
 from xspline.spaces import Space
 
 
@@ -22,18 +22,9 @@ from xspline.spaces import Space
 class Constraint:
     """One equation as a residual on test functions, r = ∫ψ (response − Σ_k τ_k term_k).
 
-    Parameters
-    ----------
-    equation : Equation
-    parameters : tuple of Power
-        The parameters of all equations; τ_k is the power in which a parameter enters.
-    names : tuple of str
-        The names of the coordinates, in Space order.
-    coordinates : tuple of Coordinate
-    known : mapping of str to number or ndarray
-        Values at the nodes of what is known and of coordinates, by name.
-    smooth : bool
-        Whether the test functions are those of a weak form, which are few and smooth.
+    `parameters` are those of all equations; τ_k is the power in which a parameter enters. `names` and `coordinates` are
+    in Space order, and `known` has the values at the nodes of what is known and of coordinates, by name. With `smooth`
+    the test functions are those of a weak form, which are few and smooth.
     """
 
     equation: Equation
@@ -88,7 +79,7 @@ class Constraint:
         """Return a variable, or a derivative of it, at the nodes."""
         array = coefficients[value.variable]
         for axis, order in enumerate(self.orders(value)):
-            array = _along(self.coordinates[axis].values(order), array, axis)
+            array = times_axis(self.coordinates[axis].values(order), array, axis)
         return array
 
     def project(self, values: Any) -> Array:
@@ -96,7 +87,7 @@ class Constraint:
         nodes = tuple(c.nodes.size for c in self.coordinates)
         out = np.broadcast_to(np.asarray(values, np.float64), nodes)
         for axis, pairs in enumerate(self.pairs):
-            out = _along(pairs.tests, out, axis)
+            out = times_axis(pairs.tests, out, axis)
         return out
 
     def residual(self, coefficients: Mapping[str, Array], tau: Array) -> Array:
@@ -121,12 +112,12 @@ class Constraint:
         """Return rows of numbers [I..] times ∂r/∂c, by variable: [K..]."""
         at_nodes = rows
         for axis, pairs in enumerate(self.pairs):
-            at_nodes = _along(pairs.tests.T, at_nodes, axis)
+            at_nodes = times_axis(pairs.tests.T, at_nodes, axis)
         out: dict[str, Array] = {}
         for name, value in self.fields.items():
             total = at_nodes * self._factor(name, tau, values)
             for axis, order in enumerate(self.orders(value)):
-                total = _along(self.coordinates[axis].values(order).T, total, axis)
+                total = times_axis(self.coordinates[axis].values(order).T, total, axis)
             out[value.variable] = out[value.variable] + total if value.variable in out else total
         return out
 
@@ -161,7 +152,7 @@ class Constraint:
             return np.asarray(float(np.ravel(factor)[0]) * math.prod(np.ix_(*vectors)))
         out = np.broadcast_to(factor, tuple(c.nodes.size for c in self.coordinates))
         for axis, (pairs, order) in enumerate(zip(self.pairs, orders, strict=True)):
-            out = sparse_along(pairs.weights(order), out, axis)
+            out = times_axis(pairs.weights(order), out, axis)
         return np.ascontiguousarray(out)
 
 
@@ -169,13 +160,7 @@ class Constraint:
 class Constraints:
     """Equations that hold at once, over the coefficients of one or several variables.
 
-    Parameters
-    ----------
-    space : Space
-    variables : tuple of str
-        The variables whose coefficients are unknown.
-    parameters : tuple of Power
-    each : tuple of Constraint
+    Unknown are the coefficients of `variables`, over one space.
     """
 
     space: Space
@@ -239,8 +224,3 @@ class Constraints:
 def _evaluate(node: Any, values: Mapping[str, Any]) -> Any:
     with np.errstate(all="ignore"):
         return expression.evaluate(node, values)
-
-
-def _along(matrix: Array, array: Array, axis: int) -> Array:
-    """Return a matrix times one axis of an array."""
-    return np.moveaxis(np.tensordot(matrix, array, axes=(1, axis)), 0, axis)

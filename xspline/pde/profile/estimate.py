@@ -11,12 +11,7 @@ import numpy as np
 from scipy.special import fdtrc, stdtrit
 
 from xspline.pde.profile.axes import ROUNDING, Array
-from xspline.pde.profile.gauss_newton import (
-    NEAR,
-    STRENGTHS,
-    ConstrainedLeastSquares,
-    SearchResult,
-)
+from xspline.pde.profile.gauss_newton import NEAR, STRENGTHS, ConstrainedLeastSquares, SearchResult
 from xspline.pde.profile.information import IMPROBABLE, NEGLIGIBLE, lacking, reaches, unsettled
 from xspline.pde.profile.normal_equations import solve_information
 from xspline.pde.profile.problem import EquationProblem, refined
@@ -29,7 +24,6 @@ from xspline.spaces import BSpline, Space
 SLIGHT = 10.0  # F ratio: a negligible misfit below it changes constants by less than the knots do
 SIGNIFICANT = 5.0  # standard errors: constants and changes of them that are larger are no noise
 DEAR = 1e10  # operations of a factorisation, some 3 s: a search starts in a nested space then
-RESOLVING = 1.2  # residual sum of squares over that of the fit, up to which a coarser space is a start
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,30 +32,18 @@ class Profile:
 
     Parameters
     ----------
-    value, resolution : ndarray, [k]
-        Estimates, and what the knots leave of an error.
-    covariance : ndarray, [k, k]
-        NaN where errors are withheld.
-    lower, upper : ndarray, [k]
-        Ends of the 95 % intervals.
-    sigma : float
-        Standard deviation of an observation of weight 1 about the constrained field.
-    adequacy, probability : float
-        F ratio of the constrained fit against the free one, and how probable a larger one is; NaN where data do not
-        determine the free one.
-    converged : bool
-    by_holders : ndarray, [k, k]
-        Covariance from the scores of holders, for errors that are correlated within one; NaN where it is not known.
-    weak : WeakEstimate
-    steps, freedom : int
-        Factorisations; directions that initial and boundary values and the constants take.
-    result : Result
-    unresolved : ndarray, [P, d]
-        What the knots of each coordinate leave of an error of the field's coefficients.
-    limited_by : str
-        The coordinate of which more knots are needed before errors can be believed; empty otherwise.
-    remarks : tuple of str
-        Sentences without a full stop.
+    value, resolution : [k], estimates, and what the knots leave of an error.
+    covariance : [k, k], NaN where errors are withheld.
+    lower, upper : [k], ends of the 95 % intervals.
+    sigma : standard deviation of an observation of weight 1 about the constrained field.
+    adequacy, probability : F ratio of the constrained fit against the free one, and how probable a larger one is; NaN
+        where data do not determine the free one.
+    by_holders : [k, k], covariance from the scores of holders, for errors that are correlated within one; NaN where it
+        is not known.
+    steps, freedom : factorisations; directions that initial and boundary values and the constants take.
+    unresolved : [P, d], what the knots of each coordinate leave of an error of the field's coefficients.
+    limited_by : the coordinate of which more knots are needed before errors can be believed; empty otherwise.
+    remarks : sentences without a full stop.
     """
 
     value: Array
@@ -86,10 +68,7 @@ class Profile:
 def profile(problem: EquationProblem) -> Profile:
     """Return the constants for which a field that obeys the equations exactly is nearest to the data.
 
-    Raises
-    ------
-    TooLargeError
-        The normal equations do not fit in memory.
+    It raises TooLargeError where the normal equations do not fit in memory.
     """
     weak = problem.weak()
     search = problem.search
@@ -104,14 +83,13 @@ def profile(problem: EquationProblem) -> Profile:
     stderr = np.sqrt(np.diag(covariance))
     vague = [*unsettled(search, result, halved.of_field)]
     missing = lacking(search, result, [] if vague else problem.low_terms, halved.resolution)
-    named = missing.doubts
-    doubts = [*inadequate(search, result.rss, adequacy, probability, halved.rss, named)]
+    doubts = [*inadequate(search, result.rss, adequacy, probability, halved.rss, missing.doubts)]
     by_knots = bool(doubts) and _knots_matter(search, result.rss, halved.rss)
     if not vague:
         unresolved_constants = [*_unresolved(problem, search, result, halved, stderr)]
         by_knots = by_knots or bool(unresolved_constants)
         doubts += unresolved_constants
-    doubts = [*vague, *doubts] or [*named]
+    doubts = [*vague, *doubts] or [*missing.doubts]
     if doubts and not vague:  # the degree is the first cause there can be
         doubts = low_degrees(problem.equations, problem.space, ENOUGH) or doubts
     if doubts:
@@ -173,7 +151,7 @@ def _nested(problem: EquationProblem, tau: Array) -> NestedFit | None:
         return None
     search = replace(smaller, ridge=problem.search.ridge).search
     result = found_from(search, smaller.coefficients, tau)
-    if not result.converged or result.rss > RESOLVING * data.rss(data.centred(problem.coefficients)):
+    if not result.converged or result.rss > 1.2 * data.rss(data.centred(problem.coefficients)):
         return None
     coefficients = search.data.with_reference(result.state.row)
     return NestedFit(smaller.space, coefficients, result.state.tau, result.rss)
@@ -246,13 +224,12 @@ def _by_holders(problem: EquationProblem, result: SearchResult) -> Array:
 def adequacy_of(search: ConstrainedLeastSquares, rss: float) -> tuple[float, float]:
     """Return the F ratio of the constrained fit against the free one, and the probability of a larger one."""
     free = search.data.free
-    data = search.data
     constraints = search.constraints
     more = constraints.count - len(constraints.parameters)
-    left = data.count - constraints.size
+    left = search.data.count - constraints.size
     if free is None or left <= 0 or more <= 0:
         return math.nan, math.nan
-    floor = ROUNDING * data.power
+    floor = ROUNDING * search.data.power
     ratio = (max(rss - free, 0.0) / more) / (max(free, floor) / left)
     return ratio, float(fdtrc(more, left, ratio))
 
@@ -260,18 +237,9 @@ def adequacy_of(search: ConstrainedLeastSquares, rss: float) -> tuple[float, flo
 class HalvedKnots(NamedTuple):
     """What fits with every second knot of one coordinate after the other say.
 
-    Parameters
-    ----------
-    change : ndarray, [k]
-        By how much the constants change, added up over coordinates.
-    resolution : ndarray, [k]
-        What the knots leave of an error of the constants.
-    rss : float
-        The largest residual sum of squares.
-    of_field : ndarray, [P, coordinates]
-        What the knots leave of an error of the field's coefficients.
-    coarsest : str
-        The coordinate whose knots change the constants most.
+    `change`, [k], is by how much the constants change, added up over coordinates, most along the `coarsest`, and `rss`
+    the largest residual sum of squares. `resolution`, [k], and `of_field`, [P, coordinates], are what the knots leave
+    of an error of the constants and of the field's coefficients.
     """
 
     change: Array
@@ -282,10 +250,7 @@ class HalvedKnots(NamedTuple):
 
 
 def _halved(
-    problem: EquationProblem,
-    search: ConstrainedLeastSquares,
-    result: SearchResult,
-    nested: NestedFit | None,
+    problem: EquationProblem, search: ConstrainedLeastSquares, result: SearchResult, nested: NestedFit | None
 ) -> HalvedKnots:
     """Return what every second knot says; all zeros where the search did not converge."""
     tau = result.state.tau
@@ -354,10 +319,9 @@ def inadequate(
 ) -> Iterator[str]:
     """Yield that the constrained field misses the data by more than noise, and why, such as what is `missing`."""
     free = search.data.free
-    power = search.data.power
     if free is None or not probability < IMPROBABLE:
         return
-    if adequacy < SLIGHT and rss - free < NEGLIGIBLE**2 * power:
+    if adequacy < SLIGHT and rss - free < NEGLIGIBLE**2 * search.data.power:
         return
     text = (
         f"a field that obeys the equation misses the data by more than their noise (F = {adequacy:.3g}, probability "

@@ -12,13 +12,7 @@ import numpy as np
 
 from xspline.pde.profile.axes import ROUNDING, Array
 from xspline.pde.profile.constraint import Constraint, Constraints
-from xspline.pde.profile.normal_equations import (
-    PART,
-    TINY,
-    Jacobian,
-    directions,
-    solve_information,
-)
+from xspline.pde.profile.normal_equations import PART, TINY, Jacobian, directions, solve_information
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.pde.text.low_terms import LowTerm
 from xspline.solve.direct.cholesky import BandCholesky
@@ -37,14 +31,8 @@ SATISFIED = 1e-3  # λ|r|² over the residual sum of squares, at which the equat
 class Unknowns:
     """What a search looks for.
 
-    Parameters
-    ----------
-    row : ndarray, [P]
-        Centred coefficients, in the units of `ScaledSums`.
-    tau : ndarray, [k]
-        Constants, as the powers in which they enter.
-    multipliers : tuple of ndarray, [I..]
-        The multipliers d of each equation, over λ.
+    `row`, [P], has centred coefficients in the units of `ScaledSums`, `tau`, [k], the constants as the powers in which
+    they enter, and `multipliers`, [I..], the multipliers d of each equation, over λ.
     """
 
     row: Array
@@ -58,24 +46,15 @@ class GaussNewtonStep:
 
     Parameters
     ----------
-    row, tau : ndarray
-        The change of the unknowns.
-    wish : ndarray, [k]
-        The change of τ if no constant were held.
-    information : ndarray, [k, k]
-        Schur complement: the inverse covariance of τ times σ².
-    strengths : tuple of float
-        λ of each equation.
-    residuals : tuple of ndarray, [I..]
-        r + d of each equation, before the step.
-    factor : BandCholesky
-        Of G + λJᵀJ.
-    coupling : ndarray, [P, k]
-        Between coefficients and constants.
-    response : ndarray, [P, k]
-        How coefficients answer to constants, −∂c/∂τ.
-    at : Unknowns
-        Where the equations were linearised.
+    row, tau : the change of the unknowns.
+    wish : [k], the change of τ if no constant were held.
+    information : [k, k], Schur complement: the inverse covariance of τ times σ².
+    strengths : λ of each equation.
+    residuals : [I..], r + d of each equation, before the step.
+    factor : of G + λJᵀJ.
+    coupling : [P, k], between coefficients and constants.
+    response : [P, k], how coefficients answer to constants, −∂c/∂τ.
+    at : where the equations were linearised.
     """
 
     row: Array
@@ -92,18 +71,7 @@ class GaussNewtonStep:
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """Where a search ended.
-
-    Parameters
-    ----------
-    state : Unknowns
-    step : GaussNewtonStep
-        The last one.
-    rss : float
-    converged : bool
-    steps : int
-        Factorisations.
-    """
+    """Where a search ended. `step` is the last one, and `steps` counts factorisations."""
 
     state: Unknowns
     step: GaussNewtonStep
@@ -115,16 +83,8 @@ class SearchResult:
 class Scores(NamedTuple):
     """What a step says of terms that the equations lack, each by itself beside the constants: all are [terms].
 
-    Parameters
-    ----------
-    constant : ndarray
-        The constant that a term would have.
-    information : ndarray
-        The inverse variance of this constant times σ².
-    share : ndarray
-        The part of the information that the constants of the equations leave to it.
-    shift : ndarray, [k, terms]
-        How the other constants would move with it.
+    `constant` is that which a term would have, and `information` its inverse variance times σ², of which the constants
+    of the equations leave the part `share` to it. `shift`, [k, terms], is how the other constants would move with it.
     """
 
     constant: Array
@@ -146,17 +106,8 @@ class _Linearised(NamedTuple):
 class ConstrainedLeastSquares:
     """Least squares of data under equations, and the search for its minimum.
 
-    Parameters
-    ----------
-    data : ScaledSums
-    constraints : Constraints
-    ridge : float
-        What is added to the diagonal of G.
-    held : tuple of int
-        Constants that stay where the search starts.
-    close : float
-        A search ends at a full step of the constants below this many standard errors, when the equations hold as
-        closely.
+    `ridge` is added to the diagonal of G, and the constants in `held` stay where the search starts. The search ends at
+    a full step of the constants below `close` standard errors, when the equations hold as closely.
     """
 
     data: ScaledSums
@@ -264,10 +215,9 @@ class ConstrainedLeastSquares:
     ) -> Array:
         """Return rows of numbers [I..] times ∂r/∂c, as a row."""
         order = self.data.order
-        scale = self.data.scale
         pulled = constraint.pulled_back(values, tau, rows)
         none = {n: np.zeros(order.frame.sizes) for n in order.variables}
-        return order.flatten(none | {n: scale[n] * x for n, x in pulled.items()})
+        return order.flatten(none | {n: self.data.scale[n] * x for n, x in pulled.items()})
 
     def _moves(self, schur: Array, score: Array) -> tuple[Array, Array]:
         """Return what all constants would move by, and what they do where some are held."""
@@ -286,20 +236,12 @@ class ConstrainedLeastSquares:
     ) -> SearchResult:
         """Search from some unknowns.
 
-        Parameters
-        ----------
-        state : Unknowns
-        steps : int
-            Factorisations at most.
-        strength : float
-            λ tr JᵀJ over tr G. Multipliers make the equations hold at full strength alone.
-        least : int
-            Factorisations after which the last one serves for steps that are small anyway.
+        It takes at most `steps` factorisations; after `least` of them the last one serves for steps that are small
+        anyway. `strength` is λ tr JᵀJ over tr G: multipliers make the equations hold at full strength alone.
         """
-        data = self.data
         strengths = None
         hard = strength == STRENGTHS[0]
-        rss = data.rss(state.row)
+        rss = self.data.rss(state.row)
         step = None
         short = 0
         for count in range(1, steps + 1):
@@ -438,11 +380,10 @@ class ConstrainedLeastSquares:
 
         With `alone` it is what the change of the terms by these errors tells.
         """
-        order = self.data.order
         tau = step.at.tau
         there = self.data.with_reference(step.at.row + errors)
         told = np.zeros((len(tau), len(tau)))
-        coupling = np.zeros((order.size, len(tau)))
+        coupling = np.zeros((self.data.order.size, len(tau)))
         for part, strength in zip(self._linearised(step.at), step.strengths, strict=True):
             terms = part.constraint.by_parameter(part.constraint.environment(there))
             terms = terms - part.by_parameter if alone else terms

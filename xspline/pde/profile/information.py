@@ -19,12 +19,10 @@ from xspline.pde.text.equation import Power
 from xspline.pde.text.low_terms import LowTerm
 
 HIDDEN = 0.05  # of the information on a constant: a larger share that noise in the field adds makes errors too small
-IMPROBABLE = (
-    1e-3  # probability of an F or score, below which an equation is not adequate: 1 false alarm in 1,000 fits
-)
-NEGLIGIBLE = (
-    1e-5  # of the standard deviation of the data: a smaller misfit is seen in data without noise alone
-)
+# Probability of an F or score, below which an equation is not adequate: 1 false alarm in 1,000 fits.
+IMPROBABLE = 1e-3
+# Of the standard deviation of the data: a smaller misfit is seen in data without noise alone.
+NEGLIGIBLE = 1e-5
 WIDEST = 30.0  # standard errors: an interval that has no end so far out has none
 
 
@@ -127,26 +125,22 @@ def noise_added(search: ConstrainedLeastSquares, result: SearchResult) -> Array:
 
     It is the mean over two pairs of fields about the constrained one, as far from it as their covariance says.
     """
-    data = search.data
     step = result.step
     apart = search.draws(result, 2)
     # Draws are held to the equations by their strength alone; what the equations do not allow is taken out of them.
-    images = np.stack([data.image(y) for y in apart.T], axis=1) + search.ridge * apart
+    images = np.stack([search.data.image(y) for y in apart.T], axis=1) + search.ridge * apart
     apart = step.factor.solve(images)
     seen = [np.diag(search.information(step, x)) for y in apart.T for x in (y, -y)]
-    own = np.diag(search.information(step, np.zeros(data.order.size)))
+    own = np.diag(search.information(step, np.zeros(search.data.order.size)))
     return np.asarray(np.mean(seen, axis=0) / own - 1.0)
 
 
 class Lacking(NamedTuple):
     """What is said of terms that the equations lack.
 
-    Parameters
-    ----------
-    doubts, remarks : tuple of str
-        Of a term that is there beyond doubt, for which errors are withheld, and of one that may be.
-    below, above : ndarray, [k]
-        By how much intervals have to be longer to hold the constants that there are with a term that may be.
+    `doubts` are of a term that is there beyond doubt, for which errors are withheld, and `remarks` of one that may be.
+    By `below` and `above`, [k], intervals have to be longer to hold the constants that there are with a term that may
+    be.
     """
 
     doubts: tuple[str, ...]

@@ -19,7 +19,7 @@ from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
 from xspline.solve.direct.band import folded
 from xspline.spaces import Frame
-from xspline.sums import Gram, orientations
+from xspline.sums import Gram, matrix_entries
 
 TINY = 1e-10  # of a diagonal of ones: what is added to one that may be singular, and eigenvalues that tell nothing
 PART = 0.2  # of a unit vector: the component from which a constant belongs to a direction
@@ -30,16 +30,8 @@ TOGETHER = 4  # tests that are multiplied at a time: fewer leave more numbers to
 class BandOrder:
     """Coefficients of several variables in one row: outermost coordinate, next coordinate, variable, other ones.
 
-    Parameters
-    ----------
-    frame : Frame
-    variables : tuple of str
-    axes : tuple of int
-        Coordinates from the outermost to the innermost.
-    position : ndarray of int, [K]
-        The place of each function of the outermost coordinate; on a circle they are folded.
-    reach : int
-        How many functions of the outermost coordinate a band spans.
+    `axes` are coordinates from the outermost to the innermost. `position`, [K], is the place of each function of the
+    outermost one, where those of a circle are folded; a band spans `reach` of these functions.
     """
 
     frame: Frame
@@ -138,16 +130,10 @@ def band_of(grams: Sequence[Gram], order: BandOrder) -> Array:
     for v, gram in enumerate(grams):
         pairs = gram.one_factor(frame).pairs
         index = order.index[v]
-        for offset in np.ndindex(*frame.offsets):
-            members = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
-            values = pairs[tuple(span for span, _ in members) + offset]
-            if not values.any():
-                continue
-            first = [np.arange(k)[span] for (span, _), k in zip(members, frame.sizes, strict=True)]
-            second = [partners for _, partners in members]
-            for flips in orientations(offset):
-                row = index[np.ix_(*(s if f else a for a, s, f in zip(first, second, flips, strict=True)))]
-                column = index[np.ix_(*(a if f else s for a, s, f in zip(first, second, flips, strict=True)))]
+        for place, rows, columns in matrix_entries(frame):
+            values = pairs[place]
+            if values.any():
+                row, column = index[rows], index[columns]
                 below = row >= column
                 out[column[below], (row - column)[below]] += values[below]
     return out

@@ -24,7 +24,7 @@ from xspline.pde.text.equation import Equation, Power
 from xspline.pde.text.low_terms import LowTerm, low_terms, recover_code
 from xspline.pde.text.symbols import Names, arguments_code
 from xspline.solve import Penalty, Resources, TooLargeError, solve
-from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation
+from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation, times_axis
 from xspline.solve.smoothing.fit import centred
 from xspline.spaces import BSpline, Space
 from xspline.sums import Factor, Gram, Sums
@@ -39,29 +39,16 @@ class EquationProblem:
 
     Parameters
     ----------
-    space : Space
-    sums : mapping of str to Sums
-        Of each variable that the equations hold, without batch axes, centred.
-    coefficients : mapping of str to ndarray, [K..]
-        Of a fit, where a search starts.
-    sigma : mapping of str to float
-        Standard deviation of an observation of weight 1 in the fit.
-    penalties : mapping of str to Penalty
-    parts : sequence of mappings of str to Sums
-        The sums of each holder, about the same references; empty where there is only one.
-    apply_inverse : callable
-        Returns (G + Λ)⁻¹ of a variable times coefficients [K..].
-    equations : tuple of Equation
-    known_at : callable
-        Returns what is known at the nodes of the coordinates of a space, by name.
-    ridge : float, optional
-        The ridge of the search. None stands for the ridge that the data need, which takes a factorisation.
-    low_terms : sequence of sequences of LowTerm
-        What each equation may lack.
-    call : str
-        The call that asks data or a field for the constants.
-    labels : mapping of str to int
-        How many labels there are along the coordinates of a grid.
+    sums : of each variable that the equations hold, without batch axes, centred.
+    coefficients : [K..], of a fit, where a search starts.
+    sigma : standard deviation of an observation of weight 1 in the fit.
+    parts : the sums of each holder, about the same references; empty where there is only one.
+    apply_inverse : returns (G + Λ)⁻¹ of a variable times coefficients [K..].
+    known_at : returns what is known at the nodes of the coordinates of a space, by name.
+    ridge : the ridge of the search. None stands for the ridge that the data need, which takes a factorisation.
+    low_terms : what each equation may lack.
+    call : the call that asks data or a field for the constants.
+    labels : how many labels there are along the coordinates of a grid.
     """
 
     space: Space
@@ -115,10 +102,7 @@ class EquationProblem:
     def search(self) -> ConstrainedLeastSquares:
         """The search, with a vanishing ridge where data alone do not determine the field.
 
-        Raises
-        ------
-        TooLargeError
-            A band is larger than a machine holds, or than what a step of some minutes takes.
+        It raises TooLargeError where a band is larger than a machine holds, or than what a step of some minutes takes.
         """
         order = order_of(self.constraints, ", or method='weak', which needs no band")
         several = len(self.sums) > 1
@@ -181,17 +165,14 @@ def _refining(coarse: Space, fine: Space) -> dict[int, Array]:
 
 def _along_axes(matrices: Mapping[int, Array], array: Array) -> Array:
     for axis, matrix in matrices.items():
-        array = np.moveaxis(np.tensordot(matrix, array, axes=(1, axis)), 0, axis)
+        array = times_axis(matrix, array, axis)
     return array
 
 
 def order_of(constraints: Constraints, otherwise: str = "", bands: float = BANDS) -> BandOrder:
     """Return the order in which the band is narrowest.
 
-    Raises
-    ------
-    TooLargeError
-        So many bands do not fit in memory; `otherwise` says what else to do.
+    It raises TooLargeError where so many bands do not fit in memory; `otherwise` says what else to do.
     """
     order = BandOrder.of(constraints)
     if order.nbytes > min(LARGEST_BAND * BANDS, Resources.here().memory) / bands:

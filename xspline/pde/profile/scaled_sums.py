@@ -20,17 +20,8 @@ class ScaledSums:
     """Statistics of some variables, in units in which the diagonal of each variable's G is 1 on average.
 
     Equations are weighed against data by traces. In common units the variable of larger numbers would outweigh the
-    others there.
-
-    Parameters
-    ----------
-    order : BandOrder
-    sums : mapping of str to Sums
-        They have no batch axes, and a reference near the data.
-    precision : mapping of str to float
-        1 / σ² of an observation of weight 1, up to a factor that all variables share.
-    scale : mapping of str to float
-        The unit of each variable's coefficients.
+    others there. `sums` have no batch axes, and a reference near the data. `precision` is 1 / σ² of an observation of
+    weight 1, up to a factor that all variables share, and `scale` the unit of each variable's coefficients.
     """
 
     order: BandOrder
@@ -86,14 +77,12 @@ class ScaledSums:
     @cached_property
     def moment(self) -> Array:
         """h as a row."""
-        frame = self.order.frame
-        return self._row({n: s.full_moment(frame) for n, s in self.sums.items()})
+        return self._row({n: s.full_moment(self.order.frame) for n, s in self.sums.items()})
 
     def image(self, row: Array) -> Array:
         """Return G z."""
         own = self._unscaled(row)
-        frame = self.order.frame
-        return self._row({n: s.gram.matvec(own[n], frame) for n, s in self.sums.items()})
+        return self._row({n: s.gram.matvec(own[n], self.order.frame) for n, s in self.sums.items()})
 
     def gradient(self, row: Array) -> Array:
         """Return h − G z."""
@@ -102,20 +91,17 @@ class ScaledSums:
     def rss(self, row: Array) -> float:
         """Return the weighted residual sum of squares of centred coefficients."""
         own = self._unscaled(row)
-        frame = self.order.frame
-        return sum(float(s.rss(own[n], frame)) * self.precision[n] for n, s in self.sums.items())
+        return sum(float(s.rss(own[n], self.order.frame)) * self.precision[n] for n, s in self.sums.items())
 
     def with_reference(self, row: Array) -> dict[str, Array]:
         """Return the coefficients [K..] of each variable from centred and scaled ones."""
-        frame = self.order.frame
         own = self._unscaled(row)
-        return {n: 2 * own[n] - s.centred(own[n], frame) for n, s in self.sums.items()}
+        return {n: 2 * own[n] - s.centred(own[n], self.order.frame) for n, s in self.sums.items()}
 
     def centred(self, coefficients: Mapping[str, Array]) -> Array:
         """Return the inverse of `with_reference`."""
-        frame = self.order.frame
         return self.order.flatten(
-            {n: s.centred(coefficients[n], frame) / self.scale[n] for n, s in self.sums.items()}
+            {n: s.centred(coefficients[n], self.order.frame) / self.scale[n] for n, s in self.sums.items()}
         )
 
     def _unscaled(self, row: Array) -> dict[str, Array]:

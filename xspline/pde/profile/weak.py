@@ -23,14 +23,9 @@ from xspline.pde.profile.constraint import Constraint, Constraints
 class WeakEstimate:
     """Constants of a weak form, as the powers in which they enter.
 
-    Parameters
-    ----------
-    value : ndarray, [k]
-    covariance : ndarray, [k, k]
-        NaN where the constants are not determined.
-    probability : float
-        Of residuals as large as these, in some random combinations, if the field obeys the equation up to its errors.
-        NaN where it was not requested.
+    `covariance`, [k, k], is that of `value`, [k], and NaN where the constants are not determined. `probability` is that
+    of residuals as large as these, in some random combinations, if the field obeys the equation up to its errors; it is
+    NaN where it was not requested.
     """
 
     value: Array
@@ -46,20 +41,9 @@ def weak_estimate(
 ) -> WeakEstimate:
     """Return the constants of least squares over smooth tests.
 
-    Parameters
-    ----------
-    constraints : Constraints
-    coefficients : mapping of str to ndarray, [K..]
-        Of a fit.
-    apply_covariance : callable
-        The product of a variable's covariance and coefficients [K..].
-    combinations : int
-        How many random combinations of the residuals are compared with their errors; each takes a solve.
-
-    Raises
-    ------
-    ValueError
-        A term is zero, or not finite somewhere.
+    `coefficients` are those of a fit, and `apply_covariance` multiplies the covariance of a variable by coefficients
+    [K..]. So many random `combinations` of the residuals are compared with their errors; each takes a solve. It raises
+    ValueError where a term is zero, or not finite somewhere.
     """
     count = len(constraints.parameters)
     if not count:

@@ -50,12 +50,9 @@ Parts = dict[Power, ast.expr]
 class Equation:
     """response = Σ power · factor, where everything but the parameters can be evaluated.
 
-    Attributes
-    ----------
-    text : as it was given.
-    response : all terms without a parameter, left minus right.
-    terms : one for each parameter, in the order of the text: its power, and what multiplies it.
-    symbols : what each name means.
+    `text` is as it was given, `response` has all terms without a parameter, left minus right, and `symbols` tell what
+    each name means. There is one of `terms` for each parameter, in the order of the text: its power, and what
+    multiplies it.
     """
 
     text: str
@@ -81,21 +78,11 @@ _WRITTEN, _READ = re.compile(r"\)\s*_([A-Za-z]+)"), re.compile(r"(\b\w+)?\['_(\w
 def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:
     """Read an equation.
 
-    Parameters
-    ----------
-    text
-        For example ``"u_t + u*u_x = k*u_xx + S"``: numbers, ``+ - * / **``, brackets, and functions of what is known.
-        A parameter may be to a fixed power, ``c**2 * u_xx``; brackets may have derivatives, ``(D(x)*u_x)_x``.
-    names
-        What is not a parameter.
-    with_parameters
-        Whether there has to be a parameter.
-
-    Raises
-    ------
-    ValueError
-        The text is no equation, uses a name or function that means nothing, does not hold the field, a parameter or a
-        term without one, or is not linear in its parameters.
+    The text, for example ``"u_t + u*u_x = k*u_xx + S"``, has numbers, ``+ - * / **``, brackets, and functions of what
+    is known. A parameter may be to a fixed power, ``c**2 * u_xx``; brackets may have derivatives, ``(D(x)*u_x)_x``.
+    `names` are no parameters, of which there has to be one if `with_parameters`. It raises ValueError where the text is
+    no equation, uses a name or function that means nothing, does not hold the field, a parameter or a term without one,
+    or is not linear in its parameters.
     """
     if not isinstance(text, str):
         raise TypeError(f"the equation has to be text, such as 'u_t = D * u_xx', not {type(text).__name__}")

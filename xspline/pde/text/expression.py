@@ -33,10 +33,8 @@ def evaluate(
 ) -> Any:
     """Return the value of an expression whose names have `values`; these decide what the operators do.
 
-    Parameters
-    ----------
-    node : of names, numbers, the five operators, signs, and calls of `functions`.
-    number : what a literal becomes.
+    The node consists of names, numbers, the five operators, signs, and calls of `functions`; `number` makes the value
+    of a literal.
     """
     match node:
         case ast.Constant(value=value):

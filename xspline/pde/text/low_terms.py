@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -16,12 +17,9 @@ from xspline.pde.text.symbols import Names, Value
 class LowTerm:
     """A product of a field and its derivatives.
 
-    Attributes
-    ----------
-    text : as an equation has it, with its constant: ``k*u*u_x``.
-    factors : of the product; none of a constant source.
-    constant : the name of its constant, which means nothing else.
-    code : the line that asks for the equations with this term.
+    `text` is as an equation has it, with its constant: ``k*u*u_x``. `factors` are those of the product, none of a
+    constant source; `constant` is the name of its constant, which means nothing else, and `code` the line that asks for
+    the equations with this term.
     """
 
     text: str
@@ -34,17 +32,12 @@ def low_terms(equations: Sequence[Equation], names: Names, arguments: str) -> li
     """Return for each equation what it may lack: 1, u, u², and of each coordinate u_x, u_xx and on, and u u_x.
 
     The order of a derivative goes to one more than that of the equations, and at least to the second; along time it
-    stays below theirs, as one more would say what the equation says already.
-
-    Parameters
-    ----------
-    equations : sequence of Equation
-    names : Names
-    arguments : str
-        What is known, varies or has letters, as Python, of the line of code.
+    stays below theirs, as one more would say what the equation says already. `arguments` have what is known, varies or
+    has letters, as Python, of the line of code.
     """
     words = {word for equation in equations for word in re.findall(r"\w+", equation.text)}
-    constant = next(name for name in _constants() if name not in words and names.meaning(name) is None)
+    constants = itertools.chain("k", (f"k{number}" for number in itertools.count(1)))
+    constant = next(name for name in constants if name not in words and names.meaning(name) is None)
     out = []
     for i, equation in enumerate(equations):
         there = {ast.unparse(factor).replace(" ", "") for factor in equation.terms.values()}
@@ -69,14 +62,6 @@ def recover_code(texts: Sequence[str], arguments: str) -> str:
     return (
         f"recover({json.dumps(texts[0] if len(texts) == 1 else list(texts), ensure_ascii=False)}{arguments})"
     )
-
-
-def _constants() -> Iterator[str]:
-    yield "k"
-    number = 1
-    while True:
-        yield f"k{number}"
-        number += 1
 
 
 def _products(equation: Equation, names: Names) -> Iterator[str]:

@@ -52,13 +52,8 @@ class KnownSymbol:
 class Varying:
     """A constant that varies: a sum of products of one function along each of its coordinates.
 
-    Attributes
-    ----------
-    name : as it is written.
-    coordinates : fitted coordinates, in the order of the text.
-    axes : how labels of each are read.
-    features : the functions along each.
-    ends : of the domain along each, as floats of its axis.
+    `coordinates` are fitted ones, in the order of the text. `axes` tell how labels of each are read, `features` are the
+    functions along each, and `ends` those of the domain along each, as floats of its axis.
     """
 
     name: str
@@ -124,13 +119,9 @@ def arguments_code(
     def written(value: Any) -> str:
         if isinstance(value, Mapping):
             return f"{{{', '.join(f'{name!r}: {written(own)}' for name, own in value.items())}}}"
-        return (
-            value.code("xs.")
-            if isinstance(value, Basis)
-            else str(value)
-            if isinstance(value, Real)
-            else repr(value)
-        )
+        if isinstance(value, Basis):
+            return value.code("xs.")
+        return str(value) if isinstance(value, Real) else repr(value)
 
     numbers = (f"{n!r}: {written(x) if isinstance(x, Real) else n}" for n, x in (known or {}).items())
     return "".join(
@@ -177,11 +168,8 @@ class Names:
     ) -> Names:
         """Return the names of a field.
 
-        Raises
-        ------
-        ValueError
-            A known has the name of a variable, or `dims` has a key that is no letter, a coordinate that is not fitted,
-            or one twice.
+        It raises ValueError where a known has the name of a variable, or `dims` has a key that is no letter, a
+        coordinate that is not fitted, or one twice.
         """
         given, variables, space = frozenset(known), list(field.variables), field.space
         if taken := given & set(variables):
@@ -239,10 +227,7 @@ class Names:
     def meaning(self, name: str) -> Symbol | None:
         """Return what a name stands for; None if it is a parameter.
 
-        Raises
-        ------
-        ValueError
-            It looks like a derivative and is none, or cannot be a parameter.
+        It raises ValueError where the name looks like a derivative and is none, or cannot be a parameter.
         """
         if name in self.known:
             return KnownSymbol(name)
@@ -295,17 +280,11 @@ class Names:
     def varying(self, name: str, letters: tuple[str, ...]) -> Varying | None:
         """Return a constant that varies with some coordinates, by their letters; None if it cannot.
 
-        Raises
-        ------
-        ValueError, TypeError
-            Its bases are along other coordinates, or are none.
+        It raises ValueError or TypeError where its bases are along other coordinates, or are none.
         """
         coordinates = tuple(self.letters.get(letter, letter) for letter in letters)
-        if (
-            not letters
-            or len(set(coordinates)) < len(letters)
-            or not set(coordinates) <= set(self.space.names)
-        ):
+        distinct = set(coordinates)
+        if not letters or len(distinct) < len(letters) or not distinct <= set(self.space.names):
             return None
         given = self.vary[name]
         if isinstance(given, Mapping):
@@ -339,10 +318,8 @@ class Names:
     def derivative(self, name: str, symbol: Symbol, letter: str) -> tuple[str, Symbol] | None:
         """Return the derivative of what a name stands for along a coordinate; None where it is zero.
 
-        Raises
-        ------
-        ValueError
-            It is a derivative of something known that is not known itself, or of an order above the degree.
+        It raises ValueError where this is one of something known and not known itself, or its order is above the
+        degree.
         """
         match symbol:
             case Value(orders=orders):

@@ -27,11 +27,8 @@ class Mismatch(ValueError):
 class Unit:
     """A product of powers.
 
-    Attributes
-    ----------
-    powers : exponent of each base unit, none of them zero. A base that starts with ``?`` stands for units that are not
-        known; it may cancel.
-    number : of a literal, which takes the units of whatever it is added to.
+    `powers` are the exponents of base units, none of them zero; a base that starts with ``?`` stands for units that are
+    not known, and may cancel. `number` is that of a literal, which takes the units of whatever it is added to.
     """
 
     powers: tuple[tuple[str, float], ...] = ()

@@ -34,12 +34,9 @@ Slices: TypeAlias = tuple[slice, ...]
 class Ordering:
     """An order of the coefficients.
 
-    Parameters
-    ----------
-    frame : sizes K_j, numbers of offsets O_j and periodicity, in the order of the Space.
-    axes : axes from the outermost to the innermost.
-    positions : position along its axis of each index: not the identity where a periodic axis is folded.
-    spans : largest distance of the positions of a pair, per axis, in the order of the Space.
+    `axes` go from the outermost to the innermost. `positions` have that of each index along its axis, not the identity
+    where a periodic axis is folded, and `spans` the largest distance of the positions of a pair, per axis, in the order
+    of the Space, as `frame` has them.
     """
 
     frame: Frame
@@ -162,9 +159,7 @@ def stripes(pairs: Array, ordering: Ordering) -> Array:
 def gather(stripes: Array, ordering: Ordering) -> Array:
     """Pair form [K.., O.., systems] of a band, the adjoint of `stripes`: tr(X B) = Σ Z B for pair arrays B.
 
-    Parameters
-    ----------
-    stripes : [P, rows, systems], `ordering.rows` of the band.
+    `stripes`, [P, rows, systems], are `ordering.rows` of the band.
     """
     count, axes = len(ordering.axes), ordering.axes
     sizes, offsets = ordering.folded_extents
@@ -238,11 +233,9 @@ def pair_places(
 ) -> tuple[Integers, NDArray[np.bool_]]:
     """Return where pairs of coefficients of an axis are in a flat pair array, −1 if nowhere, and whether a is first.
 
-    Parameters
-    ----------
-    a, b : coefficients; their shapes broadcast.
-    size, offsets : K and O of the axis, which has no functions that are active everywhere.
-    strides : of coefficients and of offsets in the array; if they are not given, those of an array of this axis alone.
+    The shapes of the coefficients `a` and `b` broadcast; `size` and `offsets` are K and O of the axis, which has no
+    functions that are active everywhere. `strides` are those of coefficients and of offsets in the array; if they are
+    not given, those of an array of this axis alone.
     """
     stride, offset_stride = strides or (offsets, 1)
     ahead, behind = b - a, a - b

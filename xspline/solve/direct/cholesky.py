@@ -51,13 +51,9 @@ def scale_band(band: Array, scale: Array) -> None:
 class Cholesky(ABC):
     """A = S L Lᵀ S with S diagonal, of one system: which system a column belongs to need not be said.
 
-    Attributes
-    ----------
-    factor : L, as the class stores it.
-    scale : [P], S, the square roots of the diagonal of A.
-    pivot, weakest : smallest relative pivot, and the coefficient it belongs to.
-    determined : whether A is positive definite beyond rounding errors.
-    logdet : log|A|; NaN where LAPACK found no factor.
+    `factor` is L, as the class stores it, and `scale`, [P], S, the square roots of the diagonal of A. The smallest
+    relative `pivot` belongs to the coefficient `weakest`. A is `determined` if it is positive definite beyond rounding
+    errors; `logdet` is log|A|, NaN where LAPACK found no factor.
     """
 
     def __init__(self, factor: Any, scale: Array, diagonal: Array, info: int) -> None:
@@ -237,17 +233,8 @@ class BatchCholesky:
 
     LAPACK, called for one system after another, spends its time in the calls; here a step is one NumPy operation
     whose innermost axis is the batch. A system that its data do not determine goes on with a pivot of 1 and is
-    reported.
-
-    Parameters
-    ----------
-    band : [P, u + 1, systems], overwritten.
-
-    Attributes
-    ----------
-    pivot, weakest : [systems], smallest relative pivot of each system, and the coefficient it belongs to.
-    determined : [systems]
-    logdet : [systems], log|A|.
+    reported. The band, [P, u + 1, systems], is overwritten. For each system there are the smallest relative `pivot`,
+    the coefficient it belongs to, `weakest`, whether it is `determined`, and `logdet`, log|A|.
     """
 
     def __init__(self, band: Array) -> None:

@@ -32,7 +32,6 @@ class DeviceCholesky(Cholesky):
         return self._back(self.gpu.triangular(self.factor, x, True))
 
     def apply_inverse_sqrt(self, z: Array, which: Which | None = None) -> Array:
-        """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
         return self._back(self.gpu.triangular(self.factor, self.gpu.put(z), True))
 
     def inverse_pairs(self, ordering: Ordering) -> Array:

@@ -33,19 +33,14 @@ from xspline.sums import matrix_entries
 
 Index = NDArray[np.integer]
 LEAF = 96  # coefficients of a box that is not cut: fewer make more fronts, which take time by number
-SUBTREES = 16  # that are eliminated side by side, before what lies above them
 
 
 class Extent(NamedTuple):
     """A box along one axis.
 
-    Parameters
-    ----------
-    length : neighbours in the box.
-    before, after : how many beyond its ends it meets.
-    circle : whether it is a circle not yet cut.
-    everywhere : functions of the axis that are active everywhere.
-    inside : whether these are in the box.
+    It is `length` neighbours long, and meets `before` and `after` beyond its ends. `circle` tells whether it is a
+    circle not yet cut, `everywhere` how many functions of the axis are active everywhere, and `inside` whether these
+    are in the box.
     """
 
     length: int
@@ -208,13 +203,9 @@ class Run(NamedTuple):
 class Node:
     """Pivots `first` to `stop` in the order of elimination, and their front.
 
-    Parameters
-    ----------
-    boundary : [b], numbers of the coefficients around the box, ascending.
-    children : nodes, in the order in which they are added up.
-    runs : list of list of Run
-        Where the boundary of each child is in the front.
-    entries : which entries of the tree the front takes.
+    `boundary`, [b], has the numbers of the coefficients around the box, ascending. `children` are in the order in which
+    they are added up; `runs` tell where the boundary of each is in the front, and `entries` which entries of the tree
+    the front takes.
     """
 
     first: int
@@ -245,8 +236,7 @@ class Tree:
     Attributes
     ----------
     order : [P], flat index, in the order of the Space, of each coefficient in the order of elimination.
-    rounds : list of list of list of int
-        Tasks, each of some nodes: those of one round do not depend on each other.
+    rounds : tasks, each of some nodes: those of one round do not depend on each other.
     source, target, column, row : [entries], for each entry of the lower triangle, front by front, its flat index in the
         pair array, and in the columns of the pivots of the front, [n, p] in Fortran order; its column and row in the
         order of elimination.
@@ -313,7 +303,7 @@ class Tree:
         for node in self.nodes:
             sizes.append(1 + sum(sizes[child] for child in node.children))
         roots, above = [(0, len(self.nodes) - 1)], []
-        while len(roots) < SUBTREES:
+        while len(roots) < 16:  # subtrees that are eliminated side by side, before what lies above them
             depth, largest = max(roots, key=lambda root: (sizes[root[1]], root[1]))
             if not self.nodes[largest].children:
                 break

@@ -29,10 +29,7 @@ from xspline.solve.parallel import run
 class DissectionCholesky(Cholesky):
     """The factorisation of the matrix of a pair array [K.., O..]; right-hand sides are in the order of the Space.
 
-    Parameters
-    ----------
-    pairs : [K.., O..]
-    threaded : whether subtrees are eliminated side by side.
+    If `threaded`, subtrees are eliminated side by side.
     """
 
     def __init__(self, pairs: Array, tree: Tree, *, threaded: bool = True) -> None:

@@ -42,11 +42,8 @@ class Verdict(NamedTuple):
 class Slab:
     """Systems from `first` to `stop` that are factorised together, and what is kept of them.
 
-    Parameters
-    ----------
-    verdict : once they have been factorised.
-    factors : if there is room for them.
-    inverse : [K.., O.., systems], pair form of the inverses, once asked for, if there is room for it.
+    There is a `verdict` once they have been factorised. There are `factors`, and once asked for the pair form of the
+    inverses, [K.., O.., systems], if there is room for these.
     """
 
     number: int
@@ -59,26 +56,20 @@ class Slab:
 
 def side_by_side(systems: int, ordering: Ordering, resources: Resources) -> int:
     """How many bands are factorised at the same time: as many as there are cores, as far as memory is set aside."""
-    costs = resources.costs
-    if systems * band_operations(ordering) < costs.threaded_flops:
+    if systems * band_operations(ordering) < resources.costs.threaded_flops:
         return 1
-    fitting = int(costs.parallel_bytes // (8 * ordering.size * (ordering.bandwidth + 1)))
+    fitting = int(resources.costs.parallel_bytes // (8 * ordering.size * (ordering.bandwidth + 1)))
     return min(resources.cores, systems, max(1, fitting))
 
 
 class Direct(DirectSystem):
     """Cholesky factorisations of the distinct systems of G + Λ, made when they are first needed.
 
-    Those for which there is no room are made again whenever they are needed, one after the other in one place.
-
-    Parameters
-    ----------
-    gram, penalty : G, and Λ without batch axes.
-    dense : whether to store P² numbers a system instead of a band.
-    dissection : whether to eliminate coefficients by nested dissection instead of in a band.
-    room : bytes of factorisations and selected inverses that are kept; a single factorisation always is.
-    resources : cores on which bands are factorised side by side, and a GPU on which dense systems are factorised and
-        kept.
+    Those for which there is no room are made again whenever they are needed, one after the other in one place. Λ has no
+    batch axes. If `dense`, P² numbers a system are stored instead of a band; with `dissection` coefficients are
+    eliminated by nested dissection. `room` is the bytes of factorisations and selected inverses that are kept; a single
+    factorisation always is. `resources` are cores on which bands are factorised side by side, and a GPU on which dense
+    systems are factorised and kept.
     """
 
     def __init__(

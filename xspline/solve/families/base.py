@@ -25,7 +25,6 @@ from xspline.sums.integrals import with_events
 
 # The lower bound from the start: there the penalty is that share of the diagonal of G.
 WEAKEST = np.log(1e-10)
-STIFFEST_EVENTS = 1e3  # the upper bound of terms of events alone is that much lower
 STIFFEST = 1e4  # at the upper bound the roughest function that a penalty lets through is shrunk by this
 BEYOND = 5.0  # a score exists so far, in the logarithm of a term's strength, above its upper bound
 
@@ -33,12 +32,8 @@ BEYOND = 5.0  # a score exists so far, in the logarithm of a term's strength, ab
 class Bounds(NamedTuple):
     """A place to start at, and the bounds of ρ, [J]; log-strengths of terms, [T].
 
-    Parameters
-    ----------
-    start, lower, upper : [J]
-    even : [T], there each term weighs as much as the data.
-    most : [T], beyond these there is no score: products of ρ within their bounds would take a term to where its
-        rounding errors reach the constant.
+    At `even` each term weighs as much as the data, and beyond `most` there is no score, as products of ρ within their
+    bounds would take a term to where its rounding errors reach the constant.
     """
 
     start: Array
@@ -92,12 +87,8 @@ class Family(ABC):
 
         At the start penalty and data weigh the same on the diagonal of A. At the upper bound the roughest function
         that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G = Σw ⊗M; but no
-        further than where rounding errors of λS reach the constant, which only G determines.
-
-        Parameters
-        ----------
-        typical : the sum of the diagonal of G.
-        weight : Σw.
+        further than where rounding errors of λS reach the constant, which only G determines. `typical` is the sum of
+        the diagonal of G, and `weight` Σw.
         """
 
     @abstractmethod
@@ -126,15 +117,9 @@ class Family(ABC):
         alphas = np.array(self.alphas, dtype=float)
         return np.asarray((alphas / alphas.sum(axis=1, keepdims=True)).T)
 
-    def wiggly(self, v: Array, term: int) -> Array:
+    def wiggly(self, v: Array, term: int, space: Space | None = None) -> Array:
         """Return what a term sees of v, [K.., rest..]; the rest is larger and would leave its rounding errors."""
-        return self._wiggly(v, term, self.space)
-
-    def wiggly_alone(self, v: Array, term: int) -> Array:
-        """Return the same for functions of the smoothed coordinates alone."""
-        return self._wiggly(v, term, self.alone)
-
-    def _wiggly(self, v: Array, term: int, space: Space) -> Array:
+        space = space or self.space
         for name, order in zip(self.names, self.alphas[term], strict=True):
             if order:
                 axis = space.names.index(name)
@@ -144,20 +129,19 @@ class Family(ABC):
     def _limits(self, typical: float, weight: float) -> tuple[Array, Array]:
         """Return the log-strengths at which terms weigh as much as the data, and the largest ones: [T] each."""
         space = self.space
-        frame = self.space.frame
         rough = []
         softest = []
         for alpha, term in zip(self.alphas, self.unit.gram(space).terms, strict=True):
             along = dict(zip(self.names, alpha, strict=True))
-            rough.append(float(Gram((term,)).diagonal(frame).sum()))
+            rough.append(float(Gram((term,)).diagonal(self.space.frame).sum()))
             spectra = [(axis_spectrum(space, space.names.index(n), k), n, k) for n, k in along.items() if k]
             # Straight lines among events are for the term of order 0.
             values = [s.values[(s.free + k if n in with_events(space) else 0) :] for s, n, k in spectra]
             softest.append(math.prod(x[x > 0].min(initial=np.inf) for x in values))
         stiffest = STIFFEST * weight / np.where(np.isfinite(softest), softest, 1.0)
-        # Beyond, nothing changes but rounding errors of two terms that shrink the same events.
+        # Beyond a bound 1,000 times lower nothing changes but rounding errors of two terms that shrink the same events.
         others = [name not in with_events(space) for name in self.names]
         of_events = [not all(others) and not any(np.array(alpha)[others]) for alpha in self.alphas]
-        stiffest = np.where(of_events, stiffest / STIFFEST_EVENTS, stiffest)
+        stiffest = np.where(of_events, stiffest / 1e3, stiffest)
         wall = weight / (16 * tolerance(space.size) * np.array(rough))
         return np.log(typical / np.array(rough)), np.log(np.minimum(stiffest, wall))

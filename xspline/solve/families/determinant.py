@@ -136,9 +136,8 @@ def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
     return _spectrum_of(Space({name: space.basis(name)}, axes={name: space.axis(name)}), order)
 
 
-@functools.lru_cache(
-    maxsize=64
-)  # needed again at each level, for each variable and holder, and beside other axes
+# Needed again at each level, for each variable and holder, and beside other axes.
+@functools.lru_cache(maxsize=64)
 def _spectrum_of(space: Space, order: int) -> AxisSpectrum:
     """Return the spectrum of the derivatives of an order along the only axis of a space."""
     j = 0  # of that axis
@@ -216,13 +215,10 @@ class Known(NamedTuple):
 class Factorised:
     """A = G + Σ_t λ_tS_t, factorised, with the traces that derivatives by log λ_t are made of.
 
-    Parameters
-    ----------
-    penalty : its terms are λ_tS_t.
-    wiggly : a function of v, [K.., rest..], and the number of a term that returns the part of v which the term sees.
-    exact : P² times the number of systems up to which `hessian_traces` are exact, which takes P solves a system; that
-        of REML if it is not given.
-    steering : whether only the length of a search depends on `hessian_traces`: then large problems take fewer draws.
+    The terms of `penalty` are λ_tS_t. `wiggly` takes v, [K.., rest..], and the number of a term to the part of v which
+    the term sees. `hessian_traces` are exact up to `exact`, P² times the number of systems, that of REML if it is not
+    given; this takes P solves a system. If `steering`, only the length of a search depends on them: then large problems
+    take fewer draws.
     """
 
     def __init__(
@@ -313,12 +309,7 @@ def products(a: Array, b: Array) -> Array:
 
 
 class OfFactors(NamedTuple):
-    """A log-determinant by factorisation: log|Λ|₊ = copies · log|A| + constant.
-
-    Parameters
-    ----------
-    system : a = Λ + δ e_k e_kᵀ.
-    """
+    """A log-determinant by factorisation: log|Λ|₊ = copies · log|A| + constant. `system` is A = Λ + δ e_k e_kᵀ."""
 
     system: Factorised
     copies: int
@@ -348,11 +339,8 @@ The Hessian may rest on a few draws.
 class Pin(NamedTuple):
     """One entry, 1, on the diagonal of a matrix, which takes the constant out of its null space.
 
-    Parameters
-    ----------
-    place : k.
-    factors : the entry as a product over the axes.
-    log_squares : log |e|² / e_k² of the constant e.
+    `place` is k, `factors` are the entry as a product over the axes, and `log_squares` is log |e|² / e_k² of the
+    constant e.
     """
 
     place: tuple[int, ...]
@@ -379,14 +367,8 @@ def pinned(
 ) -> OfFactors:
     """Return log|Λ|₊ of a penalty under which only functions that are constant along all smoothed coordinates are free.
 
-    Parameters
-    ----------
-    own : the space of the smoothed coordinates alone. Along the others all terms have mass matrices.
-    wiggly : see `Factorised`.
-
-    Raises
-    ------
-    SingularSystemError : the strengths are too far apart for float64.
+    `own` is the space of the smoothed coordinates alone; along the others all terms have mass matrices. For `wiggly`
+    see `Factorised`. It raises SingularSystemError where the strengths are too far apart for float64.
     """
     matrix = penalty.gram(own)
     frame = own.frame

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
@@ -46,13 +47,8 @@ from xspline.sums.integrals import with_events
 class SpaceTimes(Family):
     """`SpaceTime`: a strength for each order in space, how much each coordinate counts, roughness and mass in time.
 
-    Parameters
-    ----------
-    names : all coordinates of the space.
-    along : the coordinate that is time.
-    orders : the orders of derivatives in space, of which the first is 1.
-    order : the order of derivatives in time.
-    gram : G, which has a factor of its own along time.
+    `names` are all coordinates of the space, of which `along` is time. `orders` of derivatives are those in space, the
+    first of which is 1, and `order` is that in time. `gram` is G, which has a factor of its own along time.
     """
 
     def __init__(
@@ -76,14 +72,7 @@ class SpaceTimes(Family):
         self.parameters = (*(f"order {k}" for k in orders), *others[1:], along)
         if self.events:
             self.parameters += (f"events along {along}",)
-        first = design_of_orders(orders, in_space)
-        second = np.eye(len(in_time))
-        self.design = np.block(
-            [
-                [first, np.zeros((len(first), len(second)))],
-                [np.zeros((len(second), first.shape[1])), second],
-            ]
-        )
+        self.design = linalg.block_diag(design_of_orders(orders, in_space), np.eye(len(in_time)))
         self.null = self.still.shape[1]
         self.log_null = float(np.linalg.slogdet(self.still.T @ self.still)[1])
         self.log_null += self.null * math.log(math.prod(float(np.sum(e**2)) for e in self.own.frame.constant))
@@ -116,7 +105,24 @@ class SpaceTimes(Family):
         return SpaceTime(in_space, time).at(self.times, self.weight)
 
     def log_determinant(self, rho: Array, resources: Resources) -> OfFactors:
-        return by_modes(self, rho, resources)
+        """Return it by modes of time; raises SingularSystemError where the strengths are too far apart for float64."""
+        frame = self.space.frame
+        matrix = self.penalty(rho).gram(self.space)
+        pin = Pin.of(frame, [j for j in range(len(frame.sizes)) if j != self.axis])
+        parts = split(Product((*pin.factors, self.times), np.ones(())), matrix, frame)
+        if parts is None or not parts.beside.terms:
+            raise SingularSystemError("season, trend and events are not told apart at these strengths")
+        modes = _PinnedModes(parts, frame, self.null, pin.place, resources)
+        if not modes.determined.all():
+            raise SingularSystemError("the log-determinant of the penalty has no value at these strengths")
+        factorisation = Factorisation(Choice("separable", "log-determinant", 0, 0.0), modes, modes.determined)
+        system = Factorised(factorisation, matrix, frame, self.wiggly, resources, steering=True)
+        (times,) = parts.others
+        data, rough = (dense_of(factors, times.axes, frame) for factors in (times.factors, times.mass))
+        still = self.still
+        along = np.linalg.slogdet(still.T @ still)[1]
+        along -= np.linalg.slogdet(still.T @ balanced(data, rough)[0] @ still)[1]
+        return OfFactors(system, 1, float(along) + self.null * (pin.log_squares - math.log(modes.pin)))
 
     def bounds(self, typical: float, weight: float) -> Bounds:
         start, upper = self._limits(typical, weight)
@@ -135,9 +141,8 @@ class SpaceTimes(Family):
         orders = [sides.get(f"order {k}") for k in self.orders]
         others = [name for name in self.names if name != self.along]
         at_bounds = {name: side for name, side in sides.items() if name in self.names}
-        if (
-            sides.get(f"events along {self.along}") == "upper"
-        ):  # where there are none, their roughness tells nothing
+        # Where there are none, their roughness tells nothing.
+        if sides.get(f"events along {self.along}") == "upper":
             at_bounds[self.along] = "upper"
         if "upper" in orders:
             at_bounds |= dict.fromkeys(others, "upper")
@@ -146,45 +151,11 @@ class SpaceTimes(Family):
         return at_bounds
 
 
-def by_modes(family: SpaceTimes, rho: Array, resources: Resources) -> OfFactors:
-    """Return log|Λ|₊ of a `SpaceTime` penalty, by modes of time.
-
-    Raises
-    ------
-    SingularSystemError : the strengths are too far apart for float64.
-    """
-    space = family.space
-    frame = family.space.frame
-    matrix = family.penalty(rho).gram(space)
-    pin = Pin.of(frame, [j for j in range(len(frame.sizes)) if j != family.axis])
-    parts = split(Product((*pin.factors, family.times), np.ones(())), matrix, frame)
-    if parts is None or not parts.beside.terms:
-        raise SingularSystemError("season, trend and events are not told apart at these strengths")
-    modes = _PinnedModes(parts, frame, family.null, pin.place, resources)
-    if not modes.determined.all():
-        raise SingularSystemError("the log-determinant of the penalty has no value at these strengths")
-    factorisation = Factorisation(Choice("separable", "log-determinant", 0, 0.0), modes, modes.determined)
-    system = Factorised(factorisation, matrix, frame, family.wiggly, resources, steering=True)
-    (times,) = parts.others
-    data, rough = (dense_of(factors, times.axes, frame) for factors in (times.factors, times.mass))
-    still = family.still
-    along = np.linalg.slogdet(still.T @ still)[1]
-    along -= np.linalg.slogdet(still.T @ balanced(data, rough)[0] @ still)[1]
-    return OfFactors(system, 1, float(along) + family.null * (pin.log_squares - math.log(modes.pin)))
-
-
 class _PinnedModes(Separable):
     """The modes of Λ alone, where those of season and trend have one entry more on the diagonal.
 
-    Parameters
-    ----------
-    split : the split of that entry, 1, and the penalty.
-    null : how many modes get the entry: those with the least roughness.
-    place : the coefficient in space that the entry belongs to.
-
-    Attributes
-    ----------
-    pin : the entry as it is added.
+    `split` is that of the entry, 1, and the penalty, and `pin` the entry as it is added. It goes to `null` modes, those
+    with the least roughness, and belongs to the coefficient `place` in space.
     """
 
     def __init__(
@@ -216,11 +187,9 @@ class _PinnedModes(Separable):
 def space_times(gram: Gram, space: Space, names: Sequence[str], requested: SpaceTime) -> SpaceTimes:
     """Return the family of a `SpaceTime` penalty whose strengths are to be chosen.
 
-    Raises
-    ------
-    ValueError : it is not told which coordinate is time, or that has no factor of its own in G; a coordinate without a
-        B-spline; degrees too low for the orders in space, or straight lines without a cost there; season and trend that
-        the observed times do not determine.
+    It raises ValueError where it is not told which coordinate is time, or that has no factor of its own in G; where a
+    coordinate has no B-spline, degrees are too low for the orders in space, or straight lines cost nothing there; and
+    where the observed times do not determine season and trend.
     """
     along = _time(space)
     plain = [name for name in space.names if name not in names]

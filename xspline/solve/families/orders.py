@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -107,7 +107,8 @@ class SeveralOrders(Family):
         return Sobolev(orders, dict(zip(self.names, [1.0, *numbers[len(orders) :]], strict=True)))
 
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
-        return pinned(self.space, self.alone, self.penalty(rho), self.wiggly_alone, resources)
+        wiggly = partial(self.wiggly, space=self.alone)
+        return pinned(self.space, self.alone, self.penalty(rho), wiggly, resources)
 
     def bounds(self, typical: float, weight: float) -> Bounds:
         start, upper = self._limits(typical, weight)
@@ -153,9 +154,7 @@ def design_of_orders(orders: Sequence[int], alphas: Sequence[Sequence[int]]) -> 
 def smoothed(space: Space, method: str) -> tuple[str, ...]:
     """Return the coordinates with a B-spline, which are smoothed.
 
-    Raises
-    ------
-    ValueError : the method is unknown, there is no B-spline, or one has degree 0.
+    It raises ValueError where the method is unknown, there is no B-spline, or one has degree 0.
     """
     if method not in AUTOMATIC:
         raise ValueError(

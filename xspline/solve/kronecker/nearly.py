@@ -34,10 +34,7 @@ _products: WeakKeyDictionary[Gram, Products] = WeakKeyDictionary()
 class Products:
     """Products with G, whose pairs are kept in the order in which they are read.
 
-    Parameters
-    ----------
-    gram : without batch axes.
-    axis : that of time: not periodic.
+    `gram` has no batch axes; `axis` is that of time, which is not periodic.
     """
 
     def __init__(self, gram: Gram, frame: Frame, axis: int) -> None:
@@ -85,12 +82,8 @@ def _places(frame: Frame, axes: Sequence[int]) -> NDArray[np.int64]:
 class NearlySeparable(IterativeSystem):
     """G + Λ by iterations with M = E + Λ.
 
-    Parameters
-    ----------
-    gram, near_gram, penalty : G, E and Λ, without batch axes.
-    near : M, which knows its inverse.
-    axis : that of time.
-    most : iterations.
+    `gram`, `near_gram` and `penalty` are G, E and Λ, without batch axes, and `near` is M, which knows its inverse.
+    `axis` is that of time, and there are at most `most` iterations.
     """
 
     near: Separable

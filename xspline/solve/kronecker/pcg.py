@@ -48,10 +48,8 @@ AT_ONCE = 2**23  # numbers of all right-hand sides that are solved for side by s
 class KroneckerSum:
     """Σ_t c_t F_t1 ⊗ F_t2 ⊗ …, symmetric, of small matrices: what a full grid and its penalty are made of.
 
-    Parameters
-    ----------
-    matrices : [K, K] or [K], the different matrices of each axis; one dimension is a diagonal.
-    terms : c_t and which matrix of each axis.
+    `matrices` are the different ones of each axis, [K, K], or [K] for a diagonal; `terms` are c_t and which matrix of
+    each axis.
     """
 
     matrices: tuple[tuple[Array, ...], ...]
@@ -162,15 +160,9 @@ def apply_along(matrix: Array, x: Array, axis: int, serial: float = WORTH_THREAD
 class FastDiagonal(PerturbedSystem):
     """Eigenvectors of each axis, and what G + Λ is in their coordinates.
 
-    Parameters
-    ----------
-    product : G, of single-axis factors.
-    penalty : Λ, terms of single-axis factors without batch axes; at least one.
-    most : iterations.
-
-    Raises
-    ------
-    ConvergenceError : a function of an axis has neither observations nor roughness.
+    `product` is G, of single-axis factors, and `penalty` Λ, at least one term of single-axis factors without batch
+    axes; there are at most `most` iterations. It raises ConvergenceError where a function of an axis has neither
+    observations nor roughness.
     """
 
     mixes_systems = True
@@ -265,12 +257,7 @@ class FastDiagonal(PerturbedSystem):
     # --- estimates: of what is left beside the diagonal
 
     def probes(self) -> tuple[Array, Array, Array]:
-        """a = T z, w = T⁻ᵀ z and b = A⁻¹ w of probes z, where there is one multiplicity: [K.., m] each.
-
-        Raises
-        ------
-        ConvergenceError : there are several.
-        """
+        """a = T z, w = T⁻ᵀ z and b = A⁻¹ w of probes z, where there is one multiplicity: [K.., m] each."""
         if len(self._solved_probes) != 1:
             raise ConvergenceError("probes of several systems " + NEEDS_DIRECT)
         inverses = [np.asarray(np.linalg.inv(t).T, np.float64) for t in self.rotations]

@@ -9,32 +9,25 @@ from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xspline.solve.direct.band import band, narrowest
-from xspline.solve.direct.cholesky import BandCholesky, DenseCholesky
+from xspline.solve.direct.cholesky import Array, BandCholesky, DenseCholesky
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram, digest_key, join_overlapping, outer_pairs
 
-Array = NDArray[np.float64]
 Term: TypeAlias = tuple[Factor, ...]
 # Share of the squares of the diagonal of G that its marginals explain, at nine tenths of the times or more, where their
 # product stands for G. Measured: 0.93 and more where a tenth is missing in blocks; 0.13 of moorings that were set up
 # one after the other, for which iterations do not converge.
 NEARLY = 0.8
-# The same where single values are missing, not months: iterations take some 10 steps, not 100.
-VERY_NEARLY = 0.95
-LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies rounding errors by the reciprocal
 
 
 @dataclass(frozen=True, eq=False)
 class Product:
     """G_b = v_b F_1 ⊗ F_2 ⊗ …, the factors shared by the whole batch.
 
-    Parameters
-    ----------
-    factors : over the coefficient axes, all coefficients of them, no batch axes.
-    multiplicity : [b..], v.
+    The factors are over the coefficient axes, all coefficients of them, without batch axes; `multiplicity`, [b..], is
+    v.
     """
 
     factors: tuple[Factor, ...]
@@ -209,7 +202,7 @@ def _agree(terms: Sequence[Term], group: AxisGroup, frame: Frame) -> bool:
     for factor in group.mass:
         ordering = narrowest(frame.along(factor.axes))
         pivot *= BandCholesky(band(factor.pairs[..., None], ordering)[..., 0]).pivot
-    return pivot > LEAST_PIVOT  # an inverse that is not exact enough is none to build on
+    return pivot > 1e-6  # an inverse magnifies rounding errors by the reciprocal
 
 
 def _beside(

@@ -22,11 +22,7 @@ def data_root(matvec: LinearMap, diagonal: Array, space: Space) -> LinearMap:
 
     W = D C S^½ with D the roots of the diagonal of G, C a Cholesky factor of the mass matrix, both of a unit diagonal,
     and S = C⁻¹D⁻¹GD⁻¹C⁻ᵀ, near the identity where observations are dense. Coefficients without observations get 0.
-
-    Parameters
-    ----------
-    matvec : products with G.
-    diagonal : [K..], that of G.
+    `matvec` multiplies by G, whose diagonal is `diagonal`, [K..].
     """
     scale = np.sqrt(diagonal)
     inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)

@@ -34,16 +34,10 @@ from xspline.sums import Factor, Gram, digest_key
 class Separable(DirectSystem):
     """Eigenvalues of the factors that stand apart, and for each product of them a factorisation, banded or dissected.
 
-    Parameters
-    ----------
-    split : of G and Λ.
-    room : bytes of factorisations and selected inverses that are kept.
-    resources : cores on which bands are factorised side by side.
-
-    Attributes
-    ----------
-    systems : v γ_k F + S or γ_k (v F + S') + r_k S, [b.., M]; one F, [1.., 1], without a penalty.
-    divisors : [b.., M], what their inverses have to be divided by: v γ_k without a penalty, else 1.
+    `split` is that of G and Λ, `room` the bytes of factorisations and selected inverses that are kept, and `resources`
+    are cores on which bands are factorised side by side. `systems`, [b.., M], are v γ_k F + S or γ_k (v F + S') + r_k
+    S; without a penalty one F, [1.., 1]. Their inverses have to be divided by `divisors`, [b.., M]: v γ_k without a
+    penalty, else 1.
     """
 
     def __init__(

@@ -19,13 +19,9 @@ from xspline.sums import outer_pairs
 class Eigen:
     """Simultaneous diagonalisation: Tᵀ F T = diag(μ), and Tᵀ M T = I for the matrix M of a penalty, or diag(r).
 
-    Parameters
-    ----------
-    rotation : [K, K], T.
-    values, errors : [K], μ ≥ 0, and bounds of the rounding errors in them. Both are exactly 0 for coefficients without
-        observations.
-    logdet : log|det T|.
-    rough : [K], r ≥ 0 of a pencil; None: 1.
+    `rotation`, [K, K], is T, and `logdet` log|det T|. `values`, [K], are μ ≥ 0, and `errors` bounds of the rounding
+    errors in them; both are exactly 0 for coefficients without observations. `rough`, [K], is r ≥ 0 of a pencil; None
+    stands for 1.
     """
 
     rotation: Array
@@ -83,11 +79,9 @@ def pencil(matrix: Array, other: Array) -> Eigen:
 def eigenvalues(parts: Sequence[Eigen]) -> tuple[Array, float, list[int]]:
     """Eigenvalues of a product, and the one that rises the least above its rounding errors.
 
-    Returns
-    -------
-    values : ndarray, [K_1, K_2, ..]
-    deficit : float, how far errors exceed an eigenvalue at most; negative when every eigenvalue rises above its errors.
-    place : list of int, for each part the coefficient that weighs most in the eigenvector of that one.
+    The values are [K_1, K_2, ..]. The second result is how far errors exceed an eigenvalue at most, negative when every
+    eigenvalue rises above its errors; the third, for each part, the coefficient that weighs most in the eigenvector of
+    that one.
     """
     start = np.ones((1,) * len(parts))
     values = math.prod(np.ix_(*(part.values for part in parts)), start=start)

@@ -7,23 +7,18 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xspline.solve.direct.band import Array, Integers
 from xspline.solve.multigrid import compiled
 from xspline.solve.multigrid.spaces import AxisLevel
 from xspline.solve.parallel import WORTH_THREADS, ranges, rounds_of, run
 from xspline.sums import orientations
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
 
 class Operator:
     """A symmetric matrix as bands along the last of four axes, each linked to pairs of rows of the others.
 
-    Parameters
-    ----------
-    pairs : [K.., O..], over four axes.
+    `pairs`, [K.., O..], are over four axes.
     """
 
     def __init__(self, pairs: Array, axes: Sequence[AxisLevel]) -> None:

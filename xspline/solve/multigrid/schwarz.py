@@ -15,32 +15,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xspline.solve.direct.band import pair_places
+from xspline.solve.direct.band import Array, Integers, pair_places
+from xspline.solve.multigrid.spaces import AxisLevel
 from xspline.solve.parallel import WORTH_THREADS, rounds_of, run
 
-if TYPE_CHECKING:
-    from xspline.solve.multigrid.spaces import AxisLevel
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 FourArrays: TypeAlias = tuple[Integers, Integers, Integers, Integers]  # one of each axis
 
 MAX_SUBDOMAIN = 700  # coefficients
 MIN_WIDTH = 3  # coefficients along a local axis
-MIN_PIVOT = 1e-12  # relative to the diagonal, up to which a coefficient is left out of a subdomain
 
 
 class Schwarz:
     """Subdomains of a system and their inverses.
 
-    Parameters
-    ----------
-    pairs : [K.., O..], over four axes, contiguous, with a positive diagonal.
+    `pairs`, [K.., O..], are over four axes, contiguous, with a positive diagonal.
     """
 
     def __init__(self, pairs: Array, axes: Sequence[AxisLevel]) -> None:
@@ -58,7 +50,8 @@ class Schwarz:
 
         def piece(a: int, b: int) -> None:
             out = self.inverse[a:b]
-            compiled.inverses(flat, self.scale, self.sizes, self.indices, places, MIN_PIVOT, a, out)
+            # A coefficient whose pivot is at most 1e-12 times the diagonal is left out of a subdomain.
+            compiled.inverses(flat, self.scale, self.sizes, self.indices, places, 1e-12, a, out)
 
         run(piece, [[(i, i + 1) for i in range(len(self.inverse))]], split=self.split)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.batch import distinct, systems_between
+from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.kronecker.pcg import KroneckerSum
 from xspline.solve.kronecker.roots import data_root
@@ -30,28 +30,16 @@ from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.spaces import FourAxes
 from xspline.solve.multigrid.vcycle import COARSEST, Multigrid
 from xspline.solve.system import PerturbedSystem
+from xspline.spaces import Space
 from xspline.sums import Gram
-
-if TYPE_CHECKING:
-    from xspline.spaces import Space
-
-Array = NDArray[np.float64]
 
 
 class Iterative(PerturbedSystem):
     """Multigrid preconditioners of the different systems G + Λ of a batch.
 
-    Parameters
-    ----------
-    gram, penalty : G, and Λ without batch axes.
-    space : at most four coordinates.
-    tolerance : ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
-    coarsest : coefficients that are solved for directly.
-    most : iterations.
-
-    Raises
-    ------
-    ValueError : more than four coordinates.
+    `gram` and `penalty` are G, and Λ without batch axes. A solve ends at a `tolerance` of ‖(G + Λ) c − h‖ / ‖h‖, or
+    after `most` iterations; `coarsest` coefficients are solved for directly. It raises ValueError for more than four
+    coordinates.
     """
 
     at_once = 8
@@ -154,12 +142,7 @@ class Iterative(PerturbedSystem):
     # --- estimates
 
     def probes(self) -> tuple[Array, Array, Array]:
-        """a = S z, w = S⁻¹ z and b = A⁻¹ w of the only system, [K.., m] each.
-
-        Raises
-        ------
-        ConvergenceError : there are several systems, or it is not determined.
-        """
+        """a = S z, w = S⁻¹ z and b = A⁻¹ w of the only system, [K.., m] each."""
         first = self._probes[0]
         if len(self._probes) != 1 or first is None:
             raise ConvergenceError("probes of several systems " + NEEDS_DIRECT)
@@ -185,7 +168,6 @@ class Iterative(PerturbedSystem):
         return out
 
     def edf_samples(self) -> list[Array]:
-        """Estimates of tr((G + Λ)⁻¹ G) of each of the different systems, [probes]."""
         samples, axes = [], tuple(range(len(self.frame.sizes)))
         for i, pair in enumerate(self._probes):
             if pair is None:

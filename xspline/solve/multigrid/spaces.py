@@ -15,23 +15,17 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from xspline.solve.direct.band import pair_places
-from xspline.spaces import Basis, BSpline, Space
+from xspline.solve.direct.band import Array, Integers, pair_places
+from xspline.spaces import Basis, BSpline, Frame, Space
 from xspline.spaces.bspline import LocalSpline, periodic_knots
+from xspline.spaces.features import Features
 from xspline.sums import Factor, Gram, Sums
 
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
-    from xspline.spaces.features import Features
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 PenaltyTerms = Sequence[Sequence[Array]]  # products over the axes: pairs [K, O] of each axis
 ROUNDING = 1e-12  # entries of P below are zeros
 MAX_AXES = 4  # that the compiled loops walk
@@ -41,10 +35,8 @@ MAX_AXES = 4  # that the compiled loops walk
 class AxisLevel:
     """One axis of a level.
 
-    Parameters
-    ----------
-    size, offsets : K and O.
-    knots : full knot vector of a local spline; None: an axis that is not coarsened.
+    `size` and `offsets` are K and O; `knots` is the full knot vector of a local spline, None on an axis that is not
+    coarsened.
     """
 
     size: int
@@ -153,10 +145,10 @@ def pair_projection(prolong: sparse.csr_array, fine: AxisLevel, coarse: AxisLeve
     return sparse.coo_array(entries, shape=shape).tocsr()
 
 
-def sparse_along(
-    matrix: sparse.csr_array, array: Array, axis: int, offset_axis: int | None = None, offsets: int = 0
+def times_axis(
+    matrix: Any, array: Array, axis: int, offset_axis: int | None = None, offsets: int = 0
 ) -> Array:
-    """A sparse matrix times one axis of an array, or times an axis of coefficients and that of their offsets as one.
+    """A matrix times one axis of an array, or times an axis of coefficients and that of their offsets as one.
 
     Afterwards there are as many `offsets` as before, or so many.
     """
@@ -191,7 +183,7 @@ def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> t
     if not prolongations:
         return None
     for j, matrix in prolongations.items():
-        moment = sparse_along(matrix.T, moment, j)
+        moment = times_axis(matrix.T, moment, j)
     terms = tuple(
         tuple(projected(f.full(space.frame), projections) for f in term) for term in sums.gram.terms
     )
@@ -206,7 +198,7 @@ def projected(factor: Factor, projections: Mapping[int, sparse.csr_array]) -> Fa
     for axis, matrix in projections.items():
         if axis in factor.axes:
             position = factor.axes.index(axis)
-            pairs = sparse_along(matrix, pairs, position, count + position)
+            pairs = times_axis(matrix, pairs, position, count + position)
     return Factor(factor.axes, tuple((0, k) for k in pairs.shape[:count]), pairs, factor.key)
 
 
@@ -214,9 +206,7 @@ def projected(factor: Factor, projections: Mapping[int, sparse.csr_array]) -> Fa
 class FourAxes:
     """The coordinates as four axes: the longest local one last, the next longest first, axes of one to fill up.
 
-    Parameters
-    ----------
-    order : for each of the four the axis of the Space; −1 where it is filled up.
+    `order` has for each of the four the axis of the Space; −1 where it is filled up.
     """
 
     order: tuple[int, ...]
@@ -224,12 +214,7 @@ class FourAxes:
 
     @staticmethod
     def of(space: Space) -> FourAxes:
-        """The four axes of a space.
-
-        Raises
-        ------
-        ValueError : it has more.
-        """
+        """The four axes of a space. It raises ValueError where there are more."""
         axes = [AxisLevel.of(f) for f in space.features]
         if len(axes) > MAX_AXES:
             raise ValueError(

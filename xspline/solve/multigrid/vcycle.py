@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from xspline.solve.direct.band import band, narrowest
-from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve.direct.cholesky import Array, BandCholesky
 from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.schwarz import Schwarz
 from xspline.solve.multigrid.spaces import (
@@ -25,12 +24,10 @@ from xspline.solve.multigrid.spaces import (
     PenaltyTerms,
     pair_projection,
     prolongation,
-    sparse_along,
+    times_axis,
 )
 from xspline.solve.parallel import single_threaded_blas
 from xspline.spaces import Frame
-
-Array: TypeAlias = NDArray[np.float64]
 
 COARSEST = 3000  # coefficients of a system that needs no coarser one
 WEAK = 1.0 / 12.0  # strength of an axis, relative to the strongest, below which it is not coarsened yet
@@ -40,12 +37,8 @@ BETAS = (1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000)
 class AxisTransfer(NamedTuple):
     """The change from an axis to its coarse one.
 
-    Parameters
-    ----------
-    axis : which of the four.
-    offsets : those of the coarse one.
-    prolong : [K, K_c], P.
-    project : [K_c O_c, K O], M ↦ Pᵀ M P on pairs.
+    `axis` is which of the four, `offsets` are those of the coarse one, `prolong`, [K, K_c], is P, and `project`, [K_c
+    O_c, K O], M ↦ Pᵀ M P on pairs.
     """
 
     axis: int
@@ -63,10 +56,7 @@ class AxisTransfer(NamedTuple):
 class Level:
     """A system, its smoother and the way to the next coarser level.
 
-    Parameters
-    ----------
-    pairs : [K.., O..], over four axes, contiguous.
-    axes, coarse : the axes of this level and of the next.
+    `pairs`, [K.., O..], are over four axes, contiguous; `axes` and `coarse` are the axes of this level and of the next.
     """
 
     def __init__(self, pairs: Array, axes: Sequence[AxisLevel], coarse: Sequence[AxisLevel]) -> None:
@@ -84,27 +74,27 @@ class Level:
         """Pairs of Pᵀ A P from those of A."""
         for transfer in self.transfers:
             axis = transfer.axis
-            pairs = sparse_along(transfer.project, pairs, axis, axis + 4, transfer.offsets)
+            pairs = times_axis(transfer.project, pairs, axis, axis + 4, transfer.offsets)
         return np.ascontiguousarray(pairs)
 
     def project_terms(self, terms: PenaltyTerms) -> PenaltyTerms:
         """The penalty of the coarse level."""
         projections = {transfer.axis: transfer.project for transfer in self.transfers}
         return [
-            [sparse_along(projections[j], f, 0, 1) if j in projections else f for j, f in enumerate(term)]
+            [times_axis(projections[j], f, 0, 1) if j in projections else f for j, f in enumerate(term)]
             for term in terms
         ]
 
     def restrict(self, r: Array) -> Array:
         """Pᵀ r, [m, K..]."""
         for transfer in self.transfers:
-            r = sparse_along(transfer.prolong.T, r, transfer.axis + 1)
+            r = times_axis(transfer.prolong.T, r, transfer.axis + 1)
         return np.ascontiguousarray(r)
 
     def prolong(self, x: Array) -> Array:
         """P x, [m, K..]."""
         for transfer in self.transfers:
-            x = sparse_along(transfer.prolong, x, transfer.axis + 1)
+            x = times_axis(transfer.prolong, x, transfer.axis + 1)
         return np.ascontiguousarray(x)
 
     def smooth(self, r: Array) -> Array:
@@ -144,19 +134,13 @@ class Level:
 class Multigrid:
     """Levels down to a few thousand coefficients, and a Cholesky factorisation there.
 
-    Parameters
-    ----------
-    pairs : [K.., O..], of A, over four axes, contiguous, with a positive diagonal.
-    terms : [K, O], terms of the penalty, products over the axes; empty where they are not known.
-    coarsest : coefficients that are solved for directly.
+    `pairs`, [K.., O..], are those of A, over four axes, contiguous, with a positive diagonal. `terms`, [K, O], are
+    those of the penalty, products over the axes, none where they are not known; `coarsest` coefficients are solved for
+    directly.
     """
 
     def __init__(
-        self,
-        pairs: Array,
-        axes: Sequence[AxisLevel],
-        terms: PenaltyTerms = (),
-        coarsest: int = COARSEST,
+        self, pairs: Array, axes: Sequence[AxisLevel], terms: PenaltyTerms = (), coarsest: int = COARSEST
     ) -> None:
         self.levels: list[Level] = []
         self.sizes = [tuple(axis.size for axis in axes)]

@@ -254,17 +254,10 @@ class PenaltySum(Penalty):
 def as_penalty(value: Any, space: Space) -> Penalty | str:
     """The penalty that a user's argument means, or the name of the criterion that is to choose one.
 
-    Parameters
-    ----------
-    value : None, number, str or Penalty; a number is a ridge, 0 no penalty. None is "reml" where `space` has B-splines,
-        all of degree 1 or more, else no penalty. A penalty may leave its strengths to a criterion, see `criterion_of`.
-
-    Raises
-    ------
-    ValueError
-        A negative or non-finite number; the name of no criterion.
-    TypeError
-        Anything else.
+    The value is None, a number, str or Penalty. A number is a ridge, 0 no penalty; None is "reml" where `space` has
+    B-splines, all of degree 1 or more, else no penalty. A penalty may leave its strengths to a criterion, see
+    `criterion_of`. It raises ValueError for a negative or non-finite number and for the name of no criterion, TypeError
+    for anything else.
     """
     if value is None:
         degrees = spline_degrees(space).values()

@@ -16,12 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xspline.solve.kronecker.product import expected, product_of
-from xspline.solve.penalties.roughness import (
-    Penalty,
-    Roughness,
-    penalty_code,
-    still_to_be_chosen,
-)
+from xspline.solve.penalties.roughness import Penalty, Roughness, penalty_code, still_to_be_chosen
 from xspline.solve.penalties.sobolev import Sobolev
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram
@@ -177,10 +172,8 @@ Penalty.kinds["space_time"] = SpaceTime._of
 def observed_times(gram: Gram, space: Space, name: str) -> tuple[Factor, float]:
     """G_t and n, the weight of all observed times: in G_t / n the function 1 has 1.
 
-    Raises
-    ------
-    ValueError
-        G has no factor of this coordinate alone that the whole batch shares; the basis has no constant.
+    It raises ValueError where G has no factor of this coordinate alone that the whole batch shares, or the basis has no
+    constant.
     """
     axis = space.names.index(name)
     products = product_of(gram, space.frame), expected(gram, space.frame, axis)

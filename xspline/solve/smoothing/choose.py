@@ -90,6 +90,9 @@ def choose(
 ) -> Smoothing:
     """Choose the penalty, of a family for all coordinates with a B-spline, that minimises a score of the sums.
 
+    It raises ValueError for an unknown method, where there is no B-spline or one of degree 0, no more observations than
+    functions without roughness, or one holder only; and SingularSystemError where nothing is determined.
+
     Parameters
     ----------
     sums : batch members share the strengths; their scores add.
@@ -99,12 +102,6 @@ def choose(
     solver : see `candidates`.
     parts : the holders' sums for "holders"; together they are `sums`.
     resources : cores, memory and GPU of the solves, see `solve`.
-
-    Raises
-    ------
-    ValueError : an unknown method; no B-spline, or one of degree 0; no more observations than functions without
-        roughness; one holder only.
-    SingularSystemError : nothing is determined.
     """
     resources = resources or Resources.here()
     method = criterion_of(requested) or ""
@@ -141,14 +138,13 @@ def choose(
 
 def _chosen(problem: Problem, minimum: State[Score], gaps: float) -> Smoothing:
     """Describe the choice that a search has ended with."""
-    model = problem.model
     bounds = problem.bounds
     family = problem.model.family
     rho = minimum.rho
     point = minimum.point
     at_bound = minimum.at_bound
     value, gradient = point.score
-    fit = point.fit if isinstance(point, OfFit) else PenalisedFit(model, rho)
+    fit = point.fit if isinstance(point, OfFit) else PenalisedFit(problem.model, rho)
     factorisation = fit.solving
     if not problem.choice.exact:  # its solver is chosen for its structure, not by name
         factorisation = replace(factorisation, choice=problem.choice)
@@ -165,7 +161,7 @@ def _chosen(problem: Problem, minimum: State[Score], gaps: float) -> Smoothing:
         factorisations=problem.scores.factorisations + (problem.method == "holders"),
         factorisation=factorisation,
         converged=minimum.converged,
-        error=dict(zip(model.names, errors, strict=False)),
+        error=dict(zip(problem.model.names, errors, strict=False)),
         resolution=resolution(fit, point),
         gap_error=gaps,
         covariance=point.covariance(~at_bound),
@@ -174,12 +170,7 @@ def _chosen(problem: Problem, minimum: State[Score], gaps: float) -> Smoothing:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What is minimised, in one space.
-
-    Parameters
-    ----------
-    parts : the holders', for "holders".
-    """
+    """What is minimised, in one space. `parts` are the holders', for "holders"."""
 
     model: Model
     method: str
@@ -242,13 +233,12 @@ class Problem:
     def search(self, start: Array, near: float) -> State[Score]:
         """Return the minimum that Newton's method reaches from a start; steps shorter than `near` end it."""
         family = self.model.family
-        score = self.scores
         bounds = self.bounds
         excess = np.max(family.design @ start - bounds.most)
         if excess > 0:  # of a start from a problem with other bounds
             start = start - excess * family.overall
-        with on_cores(self.model.resources.cores), score.progress:
-            return minimise(score, start, bounds.lower, bounds.upper, near)
+        with on_cores(self.model.resources.cores), self.scores.progress:
+            return minimise(self.scores, start, bounds.lower, bounds.upper, near)
 
     def determined(self, minimum: State[Score]) -> tuple[State[Score], float]:
         """Return the minimum, or strengths that determine gaps in the data too, and `Smoothing.gap_error`.
@@ -264,12 +254,11 @@ class Problem:
             return minimum, 0.0
         likely = self._likely()
         upper = self.bounds.upper
-        along = self.model.family.overall
         point = minimum.point if likely is None else self.scores(likely)
         error = gap_error(self.model, point)
         while (point.rho < upper).any():
             with suppress(SingularSystemError):
-                higher = self.scores(np.minimum(point.rho + along, upper))
+                higher = self.scores(np.minimum(point.rho + self.model.family.overall, upper))
                 if (lower := gap_error(self.model, higher)).expected < error.expected:
                     point = higher
                     error = lower
@@ -317,7 +306,6 @@ class Problem:
 
         Where no coarser space tells, these are the ones of the model.
         """
-        costs = self.model.resources.costs
         names = self.model.names
         space = self.model.space
         scores: dict[int, float] = {}
@@ -326,7 +314,7 @@ class Problem:
             for order in (1, 2):
                 family = SingleOrder(problem.model.space, names, order)
                 trial = replace(problem, model=replace(problem.model, family=family, solver=None))
-                if trial.estimated or trial.operations > costs.coarse_start_flops:
+                if trial.estimated or trial.operations > self.model.resources.costs.coarse_start_flops:
                     break
                 with suppress(SingularSystemError):
                     point = trial.search(trial.bounds.start, CLOSE).point

@@ -31,11 +31,7 @@ class Score(Point):
     """A score at one ρ, in the units of a log-likelihood for the search.
 
     A batch shares ρ and its scores add. Members that are not determined, or have no more observations than the null
-    space of the penalty has dimensions, are left out.
-
-    Attributes
-    ----------
-    included : [b..], the batch members that count.
+    space of the penalty has dimensions, are left out. `included`, [b..], are the batch members that count.
     """
 
     model: Model
@@ -68,14 +64,8 @@ class Score(Point):
 class OfFit(Score):
     """A score of one fit.
 
-    Parameters
-    ----------
-    rho : [J]
-    included : [b..], the batch members that counted elsewhere.
-
-    Raises
-    ------
-    SingularSystemError : nothing is determined, or a member that counted elsewhere is not.
+    ρ is [J], and `included`, [b..], are the batch members that counted elsewhere. It raises SingularSystemError where
+    nothing is determined, or a member that counted elsewhere is not.
     """
 
     fit_type: type[PenalisedFit] = PenalisedFit
@@ -131,9 +121,8 @@ class Reml(OfFit):
     def value(self) -> float | None:
         """V, the score."""
         degrees = self._degrees
-        fit = self.fit
         profile = degrees * (1 + np.log(2 * np.pi * self._deviance / degrees))
-        return float(self.total(profile + fit.factorisation.logdet() - self.determinant.value)) / 2
+        return float(self.total(profile + self.fit.factorisation.logdet() - self.determinant.value)) / 2
 
     @cached_property
     def comparable(self) -> float:
@@ -146,10 +135,9 @@ class Reml(OfFit):
         if ((self.n > 0) & ~self.included).any():
             return math.nan
         sums = self.model.sums
-        null = self.model.family.null
         log_null = self.model.family.log_null
         variance = sums.power / np.where(sums.weight > 0, sums.weight, 1.0)
-        prior = null * np.log(2 * np.pi * np.maximum(variance, SMALLEST)) + log_null
+        prior = self.model.family.null * np.log(2 * np.pi * np.maximum(variance, SMALLEST)) + log_null
         return float((self.value or 0.0) + self.total(np.broadcast_to(prior, self.included.shape)) / 2)
 
     @cached_property
@@ -163,10 +151,9 @@ class Reml(OfFit):
     def hessian(self) -> Array:
         """∂²V/∂ρ², which is exact where u is."""
         fit = self.fit
-        deviance = self._deviance
-        share = fit.q / deviance
+        share = fit.q / self._deviance
         w = products(fit.penalty_times_c, fit.coefficient_derivatives)
-        curved = diagonal(share) - 2 * w / deviance - share[:, None] * share
+        curved = diagonal(share) - 2 * w / self._deviance - share[:, None] * share
         t, u, _ = fit.hessian_traces
         second = self._degrees * curved + diagonal(t) - u
         by_terms = self.total(second) - self.included.sum() * self.determinant.hessian
@@ -316,16 +303,9 @@ class Gcv(OfFit, Logarithm):
 class Holders(Logarithm):
     """Mean squared error of each part, predicted by a fit to the others: Σ_h [s_h − 2h_hᵀc₋ₕ + c₋ₕᵀG_hc₋ₕ] / Σ_h w_h.
 
-    Parameters
-    ----------
-    model : of all parts together.
-    pairs : of the parts without each, and that part about the same reference.
-    rho : [J]
-    included : [b..], the batch members that counted elsewhere.
-
-    Raises
-    ------
-    SingularSystemError : nothing is determined without some part, or a member that counted elsewhere is not.
+    `model` is that of all parts together, and `pairs` are the parts without each, and that part about the same
+    reference. ρ is [J], and `included`, [b..], are the batch members that counted elsewhere. It raises
+    SingularSystemError where nothing is determined without some part, or a member that counted elsewhere is not.
     """
 
     def __init__(

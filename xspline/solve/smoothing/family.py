@@ -10,7 +10,7 @@ from xspline.solve.errors import TooLargeError
 from xspline.solve.families.base import Family
 from xspline.solve.families.modes import SpaceTimes, space_times
 from xspline.solve.families.orders import SeveralOrders, SingleOrder, several_orders, smoothed
-from xspline.solve.kronecker.product import VERY_NEARLY, nearly_split
+from xspline.solve.kronecker.product import nearly_split
 from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of, spline_degrees
 from xspline.solve.penalties.sobolev import Sobolev
@@ -36,11 +36,7 @@ def family_for(
     "reml" chooses among `SpaceTime` penalties where there is a coordinate of season, trend and events, and statistics
     have a factor of its own; else among `Sobolev` penalties of the orders 1 and 2 where a solver that knows the inverse
     takes them in some seconds and all degrees are 2 or more; else, as "gcv" and "holders", a `Roughness` of order 2.
-
-    Parameters
-    ----------
-    requested : {"reml", "gcv", "holders"} or Penalty
-    solver, resources : see `candidates`.
+    For `solver` and `resources` see `candidates`.
     """
     method = criterion_of(requested) or ""
     resources = resources or Resources.here()
@@ -86,10 +82,7 @@ def choice_for(
 ) -> Choice:
     """Return the solver of a fit with a penalty, or with one whose strengths a criterion chooses.
 
-    Parameters
-    ----------
-    penalty : Penalty or {"reml", "gcv", "holders"}
-    resources : see `candidates`.
+    A criterion is "reml", "gcv" or "holders"; for `resources` see `candidates`.
     """
     method = criterion_of(penalty)
     resources = resources or Resources.here()
@@ -103,12 +96,8 @@ def choice_for(
 def solver_for(gram: Gram, family: Family, method: str, solver: str | None, resources: Resources) -> Choice:
     """Return the solver of a search for the strengths of a family.
 
-    It is one that knows the inverse. For REML it is one that iterates, where the other would take minutes.
-
-    Parameters
-    ----------
-    method : {"reml", "gcv", "holders"}
-    solver, resources : see `candidates`.
+    It is one that knows the inverse. For REML it is one that iterates, where the other would take minutes. The method
+    is "reml", "gcv" or "holders"; for `solver` and `resources` see `candidates`.
     """
     matrix = family.unit.gram(family.space)
     frame = family.space.frame
@@ -186,7 +175,8 @@ def _nearly(
             choices += candidates(gram, matrix, frame, exact=True, resources=resources)[:1]
     *_, last = searched = [replace(choice, searched=True, searches=3.0) for choice in choices]
     if last.exact and last.operations <= costs.max_exact_reml_flops:
-        if nearly_split(gram, matrix, frame, VERY_NEARLY) is None:
+        # Where single values are missing, not months, iterations take some 10 steps, not 100.
+        if nearly_split(gram, matrix, frame, 0.95) is None:
             return last
     return min(searched, key=lambda choice: choice.seconds(frame, 1, costs))
 

@@ -37,11 +37,8 @@ ROUNDING = 2e-15  # a residual sum of squares loses that share of the power of t
 class Model:
     """Sums and the penalties whose strengths are to be chosen.
 
-    Parameters
-    ----------
-    sums : as `centred` makes them.
-    family : penalties to choose from.
-    resources : cores, memory and GPU of its solves, see `solve`.
+    `sums` are as `centred` makes them, `family` has the penalties to choose from, and `resources` are cores, memory and
+    GPU of its solves, see `solve`.
     """
 
     space: Space
@@ -100,16 +97,10 @@ def observed_parts(model: Model, method: str, parts: Sequence[Sums]) -> list[Sum
 class PenalisedFit(Factorised):
     """The penalised fit of a model at one ρ, and its derivatives by the logarithms of the terms' strengths.
 
-    Parameters
-    ----------
-    rho : [J]
-    exact, steering : see `Factorised`.
-
-    Attributes
-    ----------
-    exact_solver : whether only a solver that knows the inverse will do.
-    solving : the factorisation of G + Λ that c is solved with, whatever traces and determinants are taken of.
-    c : [K.., b..], coefficients of the field minus the reference; NaN for members that are not determined.
+    ρ is [J]; for `exact` and `steering` see `Factorised`. `exact_solver` tells whether only a solver that knows the
+    inverse will do, and `solving` is the factorisation of G + Λ that c is solved with, whatever traces and determinants
+    are taken of. `c`, [K.., b..], has the coefficients of the field minus the reference; NaN for members that are not
+    determined.
     """
 
     exact_solver = True

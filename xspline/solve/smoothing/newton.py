@@ -102,13 +102,9 @@ def minimise(
 ) -> State[P]:
     """Return the minimum of a score within bounds.
 
-    Parameters
-    ----------
-    score : ρ to Point; raises SingularSystemError where there is no score.
-    start : [J], there has to be a score.
-    lower, upper : [J]
-    near : the step that ends the search.
-    enough : a step that promises less, in units of the log-likelihood, ends it too.
+    `score` takes ρ to a Point, and raises SingularSystemError where there is no score; at `start`, [J], as the bounds,
+    there has to be one. A step of less than `near` ends the search, and so does one that promises less than `enough`,
+    in units of the log-likelihood.
     """
     rho = np.clip(start, lower, upper)
     state = State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))

@@ -23,8 +23,6 @@ from xspline.solve.smoothing.criteria import Mask, Reml
 from xspline.solve.smoothing.fit import PenalisedFit
 from xspline.solve.smoothing.newton import LONGEST
 
-HESSIAN_TOLERANCE = 1e-3  # the relative residual at which solves for the Hessian end
-
 
 class ProbedFit(PenalisedFit):
     """The penalised fit at one ρ by the solver of its model, which iterates, with estimates of its traces."""
@@ -33,7 +31,7 @@ class ProbedFit(PenalisedFit):
 
     def apply_inverse(self, v: Array) -> Array:
         """Return A⁻¹v of vectors [P, rest.., b..], roughly, since the solutions are only parts of the Hessian."""
-        return self.flat(self.factorisation.solve(self.shaped(v), tolerance=HESSIAN_TOLERANCE))
+        return self.flat(self.factorisation.solve(self.shaped(v), tolerance=1e-3))
 
     @cached_property
     def probed(self) -> tuple[Array, Array, Array]:
@@ -49,7 +47,6 @@ class ProbedFit(PenalisedFit):
         """
         model = self.model
         space = self.model.space
-        count = self.count
         family = model.family
         if not isinstance(family, SingleOrder):
             raise TypeError("terms of several orders have no common eigenvectors")
@@ -58,11 +55,11 @@ class ProbedFit(PenalisedFit):
             for j, name in enumerate(space.names)
         ]
         mass = math.prod(np.trace(np.linalg.inv(axis.vectors @ axis.vectors.T)) for axis in axes)
-        data = float(np.mean(model.sums.gram.diagonal(self.frame).sum(axis=tuple(range(count)))))
+        data = float(np.mean(model.sums.gram.diagonal(self.frame).sum(axis=tuple(range(self.count)))))
         along = [(j, axes[j].values) for j, name in enumerate(space.names) if name in model.names]
         along += [(j, axes[j].events) for j in map(space.names.index, family.events)]
         shares = [
-            np.exp(x) * values.reshape([-1 if i == j else 1 for i in range(count)])
+            np.exp(x) * values.reshape([-1 if i == j else 1 for i in range(self.count)])
             for x, (j, values) in zip(self.rho, along, strict=True)
         ]
         inverse = np.asarray(1.0 / np.broadcast_to(data / mass + sum(shares), self.frame.sizes))

@@ -41,12 +41,10 @@ ABOUT_NOISE = 2.0  # power of the finest quarter, over noise
 class Resolution:
     """Whether a space is fine enough.
 
-    Parameters
-    ----------
-    functions : of the K_j functions of each smoothed coordinate, how many its own penalty leaves in use.
-    limited : coordinates whose knots limit the fit.
-    full : others with nearly all functions in use, along which the knots may limit the fit.
-    visible : whether residuals are large enough for the smoothing to make a difference that anyone sees.
+    `functions` tells how many of the K_j functions of each smoothed coordinate its own penalty leaves in use, `limited`
+    has coordinates whose knots limit the fit, and `full` others with nearly all functions in use, along which the knots
+    may limit it. `visible` tells whether residuals are large enough for the smoothing to make a difference that anyone
+    sees.
     """
 
     functions: dict[str, float]
@@ -107,12 +105,8 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
 class GapError:
     """What is not known of a field where there are no observations, the mean over the batch members that count.
 
-    Parameters
-    ----------
-    gaps : the integral of the variance of the field over the gaps, over the size of the domain.
-    share : share of the domain that is in gaps.
-    spread : the variance of the data.
-    noise : the variance of residuals.
+    `gaps` is the integral of the variance of the field over the gaps, over the size of the domain, and `share` the
+    share of the domain that is in gaps. `spread` is the variance of the data, and `noise` that of residuals.
     """
 
     gaps: float
