@@ -350,11 +350,15 @@ def test_bad_input_says_what_to_do(field: xs.Field) -> None:
         (lambda: single.interval(new=True, weight=-1), ValueError, r"weight=-1.*a number above 0"),
         (lambda: single.interval(orders={"x": 1}, new=True), ValueError, r"not of a derivative, {'x': 1}"),
         (lambda: single.interval(orders={"y": 1}), ValueError, r"no fitted coordinate 'y'"),
-        (lambda: single.interval(simultaneous=True, new=True), ValueError, r"new=True, level=1 - 0.05 / n"),
+        (
+            lambda: single.interval(simultaneous=True, new=True),
+            ValueError,
+            r"of new observations.*level=1 - 0.05 / n",
+        ),
         (
             lambda: bare.interval(simultaneous=True),
             ValueError,
-            r"fine=False to the fit, or take interval\(level",
+            r"fine=False to the fit, or level=1 - 0.05 / n",
         ),
         (
             lambda: bare.interval(method="jackknife"),

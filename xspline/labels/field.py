@@ -12,7 +12,7 @@ import xarray as xr
 
 from xspline import execution
 from xspline.arguments import checked
-from xspline.labels import derivatives, uncertainty
+from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.checks.look import look
 from xspline.labels.errors import unknown_name
 from xspline.labels.field_base import SAMPLE, Draws, Equations, FieldBase, merged
@@ -252,37 +252,28 @@ class Field(FieldBase[Data]):
             errors away as Student's t takes: of count - edf degrees of freedom, by the jackknife of one less than there
             are parts, and of those by which the covariance of a fine field is known.
 
-        Raises
-        ------
-        ValueError
-            No probability; new observations of a derivative or a term; a simultaneous band beside a fine field.
-
         Examples
         --------
         >>> import numpy as np, xarray as xr, xspline as xs
         >>> x, noise = np.linspace(0, 10, 200), np.random.default_rng(0).normal(0, 0.1, 200)
         >>> field = xs.fit(xr.DataArray(np.sin(x) + noise, {"x": x}, "x", "u"), x=12)
-        >>> ends = field.interval(x=5.0)
-        >>> float(ends.lower.round(2)), float(ends.upper.round(2))  # the sine is -0.96 here
-        (-1.0, -0.92)
-        >>> slope = field.interval({"x": 5.0}, {"x": 1}, level=0.9)
-        >>> float(slope.lower.round(2)), float(slope.upper.round(2))  # the cosine is 0.28
-        (0.18, 0.32)
+        >>> [float(end.round(2)) for end in field.interval(x=5.0).values()]  # the sine is -0.96 here
+        [-1.0, -0.92]
+        >>> slope = field.interval({"x": 5.0}, {"x": 1})
+        >>> [float(end.round(2)) for end in slope.values()]  # the cosine is 0.28
+        [0.17, 0.33]
         """
         estimates.check_probability("level", level, "0.95")
         if len(names) != 2 or not all(isinstance(name, str) for name in names) or names[0] == names[1]:
             raise ValueError(f'names={names!r} has to be two texts that differ, such as ("lower", "upper")')
-        if simultaneous:
-            one = f"interval({'new=True, ' * new}level=1 - {1 - level:.3g} / n)"
-            if new:
-                raise ValueError(f"simultaneous=True is of the field; of n new observations take {one}")
-            self._check_single(
-                "interval(simultaneous=True)",
-                f"pass fine=False to the fit, or take {one}, a wider band of n labels",
+        if simultaneous and (new or any(fit.fine is not None for fit in self.fits.values())):
+            raise ValueError(
+                "simultaneous=True takes draws of all coefficients, which tell nothing of new observations nor of a "
+                f"fine field; pass fine=False to the fit, or level=1 - {1 - level:.3g} / n, wide enough for n labels"
             )
         ends = []
-        for e in self._estimates(at, orders, new=new, **options):
-            own = [f"{e.value.name}_{n}" if self.statistics._is_dataset else n for n in names]
+        for e in self._estimates(at, orders, new=new, **options).values():
+            own = [f"{e.value.name}_{end}" if self.statistics._is_dataset else end for end in names]
             ends.append(e.interval(level, own, simultaneous=simultaneous, new=new))
         return merged(ends)
 
@@ -312,7 +303,8 @@ class Field(FieldBase[Data]):
         >>> field.exceedance(0.9, x=[0.0, 1.1, 1.5]).round(2).values
         array([0.  , 0.12, 1.  ])
         """
-        return self._by_variable([e.exceedance(level) for e in self._estimates(at, orders, **options)])
+        own = self._estimates(at, orders, **options)
+        return self._each(lambda fit: own[fit.name].exceedance(level))
 
     @checked
     def significance(
@@ -356,16 +348,15 @@ class Field(FieldBase[Data]):
         array([False, False, False,  True,  True,  True])
         """
         if orders is None and value is None:
-            example = f"orders={{{self.space.names[-1]!r}: 1}}"
             raise ValueError(
-                f"significance() of what? Of a derivative pass {example}, of the field value=0, or what else it is to "
-                "differ from"
+                f"significance() of what? Of a derivative pass orders={{{self.space.names[-1]!r}: 1}}; of the field "
+                "value=0, or what else it is to differ from"
             )
         estimates.check_probability("rate", rate, "0.05")
         if procedure not in estimates.PROCEDURES:
             raise ValueError(f"procedure={procedure!r} is unknown; use 'BH', or 'BY' for any errors")
         own, null = self._estimates(at, orders, **options), 0.0 if value is None else value
-        return self._by_variable([e.significance(null, rate, procedure) for e in own])
+        return self._each(lambda fit: own[fit.name].significance(null, rate, procedure))
 
     @checked
     def _estimates(
@@ -384,8 +375,8 @@ class Field(FieldBase[Data]):
         seed: int = 0,
         smoothing_uncertainty: bool = True,
         **coords: Any,
-    ) -> list[Estimate]:
-        """Return values or derivatives with their errors, or new observations, of each variable."""
+    ) -> dict[str, Estimate]:
+        """Return values or derivatives with their errors, or new observations, by variable."""
         solved, requested = self._solved, Requested(method, draws, seed, smoothing_uncertainty)
         along: dict[str, int] = {}
         if orders is not None:
@@ -398,16 +389,21 @@ class Field(FieldBase[Data]):
             raise ValueError(f"weight={weight!r} is that of a new observation, which takes new=True; add it")
         once = derivatives.constant_along(self.fits, along, at, chunks, mask)
         once = {name: label for name, label in once.items() if name not in coords}
-        where = (self._target(at, coords, chunks, extrapolate, mask, once=once), along, device)
-        found = []
-        for name, fit in solved.items():
-            noise = estimates.noise_of(fit, weight) if new else None
-            found.append(Estimate.of(fit, *where, self._covariance(name, requested), requested, noise, once))
-        return found
+        target = self._target(at, coords, chunks, extrapolate, mask, once=once)
 
-    def _by_variable(self, results: list[xr.DataArray]) -> Data:
-        own: Any = xr.Dataset({r.name: r for r in results}) if self.statistics._is_dataset else results[0]
-        return own
+        def evaluated(fit: Fit, covariance: uncertainty.Covariance | None = None) -> xr.DataArray:
+            return evaluation.evaluate(fit, target, along, device, covariance).drop_vars(once)
+
+        return {
+            name: Estimate.of(
+                fit,
+                evaluated,
+                self._covariance(name, requested),
+                requested,
+                estimates.noise_of(fit, weight) if new else None,
+            )
+            for name, fit in solved.items()
+        }
 
     @functools.cached_property
     def _covariances(self) -> dict[tuple[str, Requested], uncertainty.Covariance]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,8 @@ import xarray as xr
 from xspline.arguments import brief, is_number
 from xspline.labels import uncertainty
 from xspline.labels.derivatives import ROOT
-from xspline.labels.evaluation import evaluate, history
+from xspline.labels.evaluation import history
 from xspline.labels.fit import Fit
-from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import DRAWN, DRAWS, Covariance, Requested
 from xspline.solve import interval_factor, student_below
 
@@ -27,7 +27,7 @@ class Estimate:
 
     Attributes
     ----------
-    fit, target, orders, device, requested : what was evaluated where, and what errors were requested.
+    fit, evaluated, requested : what is evaluated, by what function, and what errors were requested.
     value : as ``predict`` returns it.
     scale, degrees : errors over `scale` are Student's t of so many degrees of freedom. The scale is the standard error,
         with the noise of new observations; that of a fine field without what it is stretched by.
@@ -35,9 +35,7 @@ class Estimate:
     """
 
     fit: Fit
-    target: Target
-    orders: Mapping[str, int]
-    device: str | None
+    evaluated: Callable[..., xr.DataArray]
     requested: Requested
     value: xr.DataArray
     scale: xr.DataArray
@@ -48,19 +46,13 @@ class Estimate:
     def of(
         cls,
         fit: Fit,
-        target: Target,
-        orders: Mapping[str, int],
-        device: str | None,
+        evaluated: Callable[..., xr.DataArray],
         covariance: Covariance,
         requested: Requested,
         noise: xr.DataArray | None,
-        once: Iterable[str],
     ) -> Estimate:
-        """Evaluate a fit, without the labels `once`; `noise` is that of new observations, None for the field itself."""
-        value, stderr = (
-            evaluate(fit, target, orders, device, own).drop_vars(once) for own in (None, covariance)
-        )
-        batch = fit.variable.batch_dims
+        """Evaluate a fit; `noise` is that of new observations, None for the field itself."""
+        value, stderr, batch = evaluated(fit), evaluated(fit, covariance), fit.variable.batch_dims
         degrees, scale = xr.DataArray(covariance.degrees, dims=batch), stderr
         if (
             fit.fine is not None
@@ -70,11 +62,11 @@ class Estimate:
             square, extra = scale**2, aligned(value, noise) ** 2
             scale = (square + extra) ** 0.5
             if (
-                stderr.attrs["method"] == "jackknife"
-            ):  # two variances that know nothing of each other (Satterthwaite)
+                requested.method == "jackknife"
+            ):  # two variances that know nothing of each other (Satterthwaite 1946)
                 own = xr.DataArray(uncertainty.degrees_of_freedom(fit, requested, "exact"), dims=batch)
                 degrees = scale**4 / (square**2 / degrees + extra**2 / own)
-        return cls(fit, target, orders, device, requested, value, scale, degrees, stderr.attrs)
+        return cls(fit, evaluated, requested, value, scale, degrees, stderr.attrs)
 
     def interval(
         self, level: float, names: Sequence[str], *, simultaneous: bool = False, new: bool = False
@@ -86,15 +78,11 @@ class Estimate:
             factor = _elementwise(interval_factor, level, self.degrees)
         half = (factor * self.scale).transpose(*self.value.dims)
         kind = f"{'simultaneous ' * simultaneous}{100 * level:g} % interval"
-        of = f"{kind} of {'a new observation of ' * new}{self.value.attrs['long_name']}"
+        of = f"end of the {kind} of {'a new observation of ' * new}{self.value.attrs['long_name']}"
         call = f"interval(level={level:g}{', new=True' * new}{', simultaneous=True' * simultaneous})"
-        ends = {"lower": self.value - half, "upper": self.value + half}
-        return xr.Dataset(
-            {
-                name: self._labelled(end, f"{side} end of the {of}", call)
-                for name, (side, end) in zip(names, ends.items(), strict=True)
-            }
-        )
+        lower = self._labelled(self.value - half, f"lower {of}", call)
+        upper = self._labelled(self.value + half, f"upper {of}", call)
+        return xr.Dataset(dict(zip(names, (lower, upper), strict=True)))
 
     def exceedance(self, level: Any) -> xr.DataArray:
         """Return the chance of being above a level."""
@@ -107,14 +95,9 @@ class Estimate:
     def significance(self, value: Any, rate: float, procedure: str) -> xr.DataArray:
         """Return where there is a difference from a value, by a procedure with a rate of false discoveries."""
         chance = 2 * _elementwise(student_below, self.degrees, -abs(self._scores(value)))
-        highest = xr.apply_ufunc(
-            highest_discovered,
-            chance if chance.chunks is None else chance.chunk(-1),
-            input_core_dims=[chance.dims],
-            kwargs={"rate": rate, "procedure": procedure},
-            dask="parallelized",
-            output_dtypes=[float],
-        )
+        together = chance if chance.chunks is None else chance.chunk(-1)
+        function = functools.partial(highest_discovered, rate=rate, procedure=procedure)
+        highest = _elementwise(function, together, input_core_dims=[chance.dims])
         text = f"whether {self.value.attrs['long_name']} is significant"
         result = self._labelled(chance <= highest, text, "significance()")
         result.attrs.pop("units", None)
@@ -148,7 +131,7 @@ class Estimate:
         for part in uncertainty.deviations(fit, n, rng, self.requested):
             for first in range(0, part.shape[axis], most):
                 some = fit.along(ROOT, part[(slice(None),) * axis + (slice(first, first + most),)])
-                drawn = evaluate(some.select(fit.selected), self.target, self.orders, self.device)
+                drawn = self.evaluated(some.select(fit.selected))
                 maxima.append((abs(drawn) / scale).max(over))
         degrees = self.degrees.fillna(1.0)
         relative = rng.chisquare(degrees, (n, *degrees.shape)) / degrees.values
@@ -158,12 +141,7 @@ class Estimate:
 
 
 def noise_of(fit: Fit, weight: Any) -> xr.DataArray:
-    """Return the standard deviation of new observations of a weight, over the batch.
-
-    Raises
-    ------
-    ValueError : no weight is given, and those of the data differ from 1; or it is not above zero.
-    """
+    """Return the standard deviation of new observations, over the batch; ValueError where their weight is not known."""
     total = fit.total
     if weight is None and not fit.robust and not np.array_equal(total.weight, total.count):
         mean = float(np.sum(total.weight) / np.sum(total.count))
@@ -210,5 +188,5 @@ def check_probability(name: str, value: float, example: str) -> None:
         raise ValueError(f"{name}={value!r} is no probability between 0 and 1, such as {example}{meant}")
 
 
-def _elementwise(function: Any, *arguments: Any) -> Any:
-    return xr.apply_ufunc(function, *arguments, dask="parallelized", output_dtypes=[float])
+def _elementwise(function: Any, *arguments: Any, **how: Any) -> Any:
+    return xr.apply_ufunc(function, *arguments, dask="parallelized", output_dtypes=[float], **how)
