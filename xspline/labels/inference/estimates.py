@@ -72,10 +72,9 @@ class Estimate:
         self, level: float, names: Sequence[str], *, simultaneous: bool = False, new: bool = False
     ) -> xr.Dataset:
         """Return the ends of intervals under two names."""
+        factor = _elementwise(interval_factor, level, self.degrees)
         if simultaneous:
-            factor = self._factor_of_all(level)
-        else:
-            factor = _elementwise(interval_factor, level, self.degrees)
+            factor = np.maximum(self._factor_of_all(level), factor)
         half = (factor * self.scale).transpose(*self.value.dims)
         kind = f"{'simultaneous ' * simultaneous}{100 * level:g} % interval"
         of = f"end of the {kind} of {'a new observation of ' * new}{self.value.attrs['long_name']}"
