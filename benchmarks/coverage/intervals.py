@@ -217,7 +217,7 @@ def tables(replicates: int, *, quick: bool) -> None:
     measure.table(
         "coverage, intervals: levels",
         ("fit", "values", "of", "replicates", *(f"{level:.0%}" for level in LEVELS)),
-        all_levels(5 * replicates),
+        all_levels(replicates),
     )
     kinds = ("uncontrolled", "BH", "BY")
     measure.table(
