@@ -69,6 +69,8 @@ def test_each_member_has_its_own_degrees_of_freedom() -> None:
     field = line(members=3).spline.fit(x=xs.Polynomial(1))
     expected = stats.t.ppf(0.975, [6, 6, 5]) * field.stderr()
     np.testing.assert_allclose(half(field.interval()), expected, rtol=1e-12)
+    several = (field.exceedance(1.0), field.significance(value=0), field.interval(simultaneous=True).upper)
+    assert all(own.dims == field.predict().dims for own in several)
 
 
 @pytest.mark.parametrize("orders", [{"lat": 1}, {"lat": 1, "time": 1}])

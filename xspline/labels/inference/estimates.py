@@ -85,7 +85,7 @@ class Estimate:
 
     def exceedance(self, level: Any) -> xr.DataArray:
         """Return the chance of being above a level."""
-        chance = _elementwise(student_below, self.degrees, self._scores(level))
+        chance = self._below(self._scores(level))
         of = f"{level:g} {self.attrs.get('units', '')}".rstrip() if is_number(level) else "a level"
         text = f"probability that {self.value.attrs['long_name']} is above {of}"
         result = self._labelled(chance, text, "exceedance()").assign_attrs(units="1")
@@ -93,7 +93,7 @@ class Estimate:
 
     def significance(self, value: Any, rate: float, procedure: str) -> xr.DataArray:
         """Return where there is a difference from a value, by a procedure with a rate of false discoveries."""
-        chance = 2 * _elementwise(student_below, self.degrees, -abs(self._scores(value)))
+        chance = 2 * self._below(-abs(self._scores(value)))
         together = chance if chance.chunks is None else chance.chunk(-1)
         function = functools.partial(highest_discovered, rate=rate, procedure=procedure)
         highest = _elementwise(function, together, input_core_dims=[chance.dims])
@@ -106,7 +106,11 @@ class Estimate:
     def _scores(self, level: Any) -> xr.DataArray:
         """Return how many scales values are above a level."""
         level = level[self.fit.name] if isinstance(level, Mapping) else level
-        return ((self.value - aligned(self.value, level)) / self.scale).transpose(..., *self.value.dims)
+        return (self.value - aligned(self.value, level)) / self.scale
+
+    def _below(self, scores: xr.DataArray) -> xr.DataArray:
+        """Return the chance that an error, in scales, is less."""
+        return _elementwise(student_below, self.degrees, scores).transpose(..., *self.value.dims)
 
     def _labelled(self, result: xr.DataArray, long_name: str, call: str) -> xr.DataArray:
         attrs = {"long_name": long_name, "history": history(self.fit.variable.history, call)}
