@@ -317,27 +317,24 @@ def left_open(fit: Fit) -> Array | None:
     return np.moveaxis(np.tensordot(jacobian, root, axes=(axis, 0)), -1, axis)
 
 
-def deviations(
-    fit: Fit, n: int, rng: np.random.Generator, requested: Requested, device: str | None = None
-) -> Iterator[Array]:
+def deviations(fit: Fit, n: int, rng: np.random.Generator, requested: Requested) -> Iterator[Array]:
     """Yield n draws of the coefficients about their estimate, [K.., m, b..], with the covariance of their errors.
 
     Members of a batch share λ, and so a draw of it. Those of the jackknife are sums of its replicates.
     """
-    axis, batch = len(fit.space.shape), fit.variable.batch_shape
-    by_parts = requested.method == "jackknife"
-    added = jackknife_replicates(fit, device) if by_parts else _left_open_if(fit, requested, "draws")
-    for drawn in [np.zeros((*fit.space.shape, n, *batch))] if by_parts else _drawn(fit, n, rng):
+    axis, by_parts = len(fit.space.shape), requested.method == "jackknife"
+    added = jackknife_replicates(fit) if by_parts else _left_open_if(fit, requested, "draws")
+    for drawn in _drawn(fit, n, rng, none=by_parts):
         if added is not None:
             weights = rng.standard_normal((added.shape[axis], drawn.shape[axis]))
             drawn += np.moveaxis(np.tensordot(added, weights, axes=(axis, 0)), -1, axis)
         yield drawn
 
 
-def _drawn(fit: Fit, n: int, rng: np.random.Generator) -> Iterator[Array]:
-    """Yield the draws of `deviations`, some at a time."""
+def _drawn(fit: Fit, n: int, rng: np.random.Generator, *, none: bool = False) -> Iterator[Array]:
+    """Yield the draws of `deviations`, some at a time; zeros where there are to be none."""
     batch, sigma, factorisation = fit.variable.batch_shape, fit.sigma(), fit.solved.factorisation
-    draw = factorisation.draws(rng)
+    draw = (lambda many: np.zeros((*fit.space.shape, *many))) if none else factorisation.draws(rng)
     members = math.prod(batch)
     fewest = 1 if factorisation.knows_inverse else SIDE_BY_SIDE // members
     step = max(1, fewest, DRAWN // (fit.space.size * members))

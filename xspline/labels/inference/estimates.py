@@ -54,16 +54,12 @@ class Estimate:
         """Evaluate a fit; `noise` is that of new observations, None for the field itself."""
         value, stderr, batch = evaluated(fit), evaluated(fit, covariance), fit.variable.batch_dims
         degrees, scale = xr.DataArray(covariance.degrees, dims=batch), stderr
-        if (
-            fit.fine is not None
-        ):  # which stretches errors, so that intervals of 95 % are those of a normal distribution
+        if fit.fine is not None:  # its errors are stretched: those of 95 % are as of a normal distribution
             scale = stderr * (interval_factor(0.95) / interval_factor(0.95, degrees))
         if noise is not None:
             square, extra = scale**2, aligned(value, noise) ** 2
             scale = (square + extra) ** 0.5
-            if (
-                requested.method == "jackknife"
-            ):  # two variances that know nothing of each other (Satterthwaite 1946)
+            if requested.method == "jackknife":  # two variances, each known on its own (Satterthwaite 1946)
                 own = xr.DataArray(uncertainty.degrees_of_freedom(fit, requested, "exact"), dims=batch)
                 degrees = scale**4 / (square**2 / degrees + extra**2 / own)
         return cls(fit, evaluated, requested, value, scale, degrees, stderr.attrs)
@@ -125,10 +121,8 @@ class Estimate:
         fit, axis, batch = self.fit, len(self.fit.space.shape), self.fit.variable.batch_dims
         n = max(uncertainty.number_of_draws(fit, self.requested), DRAWS)
         rng = np.random.default_rng([self.requested.seed, 1])
-        size = (
-            self.value.size if self.value.chunks is None else min(self.value.size, DRAWN // 16)
-        )  # of a chunk
-        most = max(DRAWN // max(size, 1), 1)
+        size = max(self.value.size, 1) if self.value.chunks is None else DRAWN // 16  # about that of a chunk
+        most = max(DRAWN // size, 1)
         over = [dim for dim in self.value.dims if dim not in batch]
         scale, maxima = self.scale.where(self.scale > 0), []
         for part in uncertainty.deviations(fit, n, rng, self.requested):
