@@ -138,6 +138,12 @@ class Nearby:
         return Window(p.places[:n], p.levels[:n], p.counts[:n], p.values[:n], self.rows)
 
     @property
+    def degrees(self) -> float:
+        """Degrees of freedom by which scales are known; infinite where they are many."""
+        left = self.pyramid.count - (0 if self.rows is None else self.rows.shape[1])
+        return max(left, 1) if self.is_dense else math.inf
+
+    @property
     def noise(self) -> float:
         """Variance of an observation of mean weight about the field."""
         weighted = zip(self.models, self.mean_scales, strict=True)
@@ -250,8 +256,10 @@ class Nearby:
             (np.array(lower), np.array(upper)),
         )
 
-    def error_root(self) -> tuple[Array, Array]:
+    def error_root(self) -> tuple[Array, Array, float]:
         """Return R [m, m], lower, and weights [m]: the mean errors in some cells have the covariance R Rᵀ.
+
+        Beside them, how many degrees of freedom tell this.
 
         Errors are all that a coarse field leaves: the fine field and noise. They are as long as 95 % take, of the few
         degrees of freedom that small data leave.
@@ -274,8 +282,8 @@ class Nearby:
         scaled = total * np.sqrt(counts[:, None] * counts)
         alike = float(np.trace(scaled)) ** 2 / float(np.sum(scaled**2))
         lost = 0 if self.rows is None else self.rows.shape[1]
-        stretch = _stretch(np.array(max(alike - lost, FEWEST_INDEPENDENT)))
-        return np.linalg.cholesky(total) * stretch, counts
+        freedom = max(alike - lost, FEWEST_INDEPENDENT)
+        return np.linalg.cholesky(total) * _stretch(np.array(freedom)), counts, freedom
 
     def distances(self, coordinates: Array) -> Array:
         """Return the distance of places from the nearest observation, in widths of a cell of one observation."""

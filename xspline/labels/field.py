@@ -12,12 +12,14 @@ import xarray as xr
 
 from xspline import execution
 from xspline.arguments import checked
-from xspline.labels import uncertainty
+from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.checks.look import look
 from xspline.labels.errors import unknown_name
-from xspline.labels.field_base import SAMPLE, Draws, Equations, FieldBase
+from xspline.labels.field_base import SAMPLE, Draws, Equations, FieldBase, merged
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
+from xspline.labels.inference import estimates
+from xspline.labels.inference.estimates import Estimate
 from xspline.labels.read.coordinates import coordinate_of
 from xspline.labels.read.observations import Observations, check_data, check_kind, observations_of
 from xspline.labels.report import findings
@@ -210,6 +212,199 @@ class Field(FieldBase[Data]):
         target = self._target(at, coords, chunks, extrapolate, mask)
         return self._errors(target, {}, device, Requested(method, draws, seed, smoothing_uncertainty))
 
+    @checked
+    def interval(
+        self,
+        at: Any = None,
+        orders: Mapping[str, int] | None = None,
+        *,
+        level: float = 0.95,
+        new: bool = False,
+        simultaneous: bool = False,
+        names: Sequence[str] = ("lower", "upper"),
+        **options: Any,
+    ) -> xr.Dataset:
+        """Return the ends of an interval for the field, a derivative of it, or a new observation.
+
+        Parameters
+        ----------
+        at
+            As for :meth:`predict`.
+        orders
+            Of a derivative, by coordinate, ``{"time": 1}``; None is the field itself, or a selected term.
+        level
+            Probability that each interval holds the truth.
+        new
+            Whether it is that of a new observation, with noise: ``summary().sigma``, which statistics and files carry.
+            Where the data had weights, pass ``weight=``, that of the new one: a number or a DataArray.
+        simultaneous
+            Whether all labels together hold the truth with this probability, for each independent fit.
+        names
+            Of the lower and the upper end.
+        **options
+            Labels by name, `chunks`, `device`, `extrapolate`, `mask` as for :meth:`predict`; `method`, `draws`, `seed`,
+            `smoothing_uncertainty` as for :meth:`stderr`, `draws` and `seed` of a simultaneous band too.
+
+        Returns
+        -------
+        Dataset
+            ``lower`` and ``upper``; of a Dataset's field ``sst_lower``, ``sst_upper``, … They are as many standard
+            errors away as Student's t takes: of count - edf degrees of freedom, by the jackknife of one less than there
+            are parts, and of those by which the covariance of a fine field is known.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x, noise = np.linspace(0, 10, 200), np.random.default_rng(0).normal(0, 0.1, 200)
+        >>> field = xs.fit(xr.DataArray(np.sin(x) + noise, {"x": x}, "x", "u"), x=12)
+        >>> [float(end.round(2)) for end in field.interval(x=5.0).values()]  # the sine is -0.96 here
+        [-1.0, -0.92]
+        >>> slope = field.interval({"x": 5.0}, {"x": 1})
+        >>> [float(end.round(2)) for end in slope.values()]  # the cosine is 0.28
+        [0.17, 0.33]
+        """
+        estimates.check_probability("level", level, "0.95")
+        if len(names) != 2 or not all(isinstance(name, str) for name in names) or names[0] == names[1]:
+            raise ValueError(f'names={names!r} has to be two texts that differ, such as ("lower", "upper")')
+        if simultaneous and (new or any(fit.fine is not None for fit in self.fits.values())):
+            raise ValueError(
+                "simultaneous=True takes draws of all coefficients, which tell nothing of new observations nor of a "
+                f"fine field; pass fine=False to the fit, or level=1 - {1 - level:.3g} / n, wide enough for n labels"
+            )
+        ends = []
+        for e in self._estimates(at, orders, new=new, **options).values():
+            own = [f"{e.value.name}_{end}" if self.statistics._is_dataset else end for end in names]
+            ends.append(e.interval(level, own, simultaneous=simultaneous, new=new))
+        return merged(ends)
+
+    @checked
+    def exceedance(
+        self, level: Any, at: Any = None, orders: Mapping[str, int] | None = None, **options: Any
+    ) -> Data:
+        """Return the probability that the field, a derivative of it, or a new observation is above a level.
+
+        Parameters
+        ----------
+        level
+            A number in units of the field, or a DataArray with labels of the result; of a Dataset by variable.
+        at, orders, **options
+            As for :meth:`interval`, with ``new=True``.
+
+        Returns
+        -------
+        DataArray or Dataset
+            ``sst_exceedance``, from 0 to 1; NaN outside the domain.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x, noise = np.linspace(0, 10, 200), np.random.default_rng(0).normal(0, 0.1, 200)
+        >>> field = xs.fit(xr.DataArray(np.sin(x) + noise, {"x": x}, "x", "u"), x=12)
+        >>> field.exceedance(0.9, x=[0.0, 1.1, 1.5]).round(2).values
+        array([0.  , 0.12, 1.  ])
+        """
+        own = self._estimates(at, orders, **options)
+        return self._each(lambda fit: own[fit.name].exceedance(level))
+
+    @checked
+    def significance(
+        self,
+        at: Any = None,
+        orders: Mapping[str, int] | None = None,
+        *,
+        value: Any = None,
+        rate: float = 0.05,
+        procedure: str = "BH",
+        **options: Any,
+    ) -> Data:
+        """Return where a trend, or any derivative, differs from zero: a map for stippling.
+
+        Parameters
+        ----------
+        at, orders, **options
+            As for :meth:`interval`: ``{"time": 1}`` is the trend.
+        value
+            What it is to differ from instead of zero, a number or a DataArray; needed without `orders`.
+        rate
+            The share of false discoveries among all places found, on average, at most.
+        procedure
+            "BH" (Benjamini and Hochberg 1995), for errors that are independent, or alike where they are near, as those
+            of maps are (Wilks 2016); "BY" (Benjamini and Yekutieli 2001), for any errors, which finds less.
+
+        Returns
+        -------
+        DataArray or Dataset
+            ``dsst_dtime_significant``, over all labels and independent fits as one map; False outside the domain.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> months = np.arange("2000-01", "2010-01", dtype="datetime64[M]").astype("datetime64[ns]")
+        >>> noise = np.random.default_rng(0).normal(0, 0.1, (120, 6))
+        >>> warming = np.linspace(0, 1, 120)[:, None] * [0, 0, 0, 1, 1, 1]
+        >>> data = xr.DataArray(warming + noise, {"time": months, "lat": range(6)}, ("time", "lat"), "sst")
+        >>> trend = data.spline.fit(time=xs.Polynomial(1))  # a fit for each latitude
+        >>> trend.significance(orders={"time": 1}).values
+        array([False, False, False,  True,  True,  True])
+        """
+        if orders is None and value is None:
+            raise ValueError(
+                f"significance() of what? Of a derivative pass orders={{{self.space.names[-1]!r}: 1}}; of the field "
+                "value=0, or what else it is to differ from"
+            )
+        estimates.check_probability("rate", rate, "0.05")
+        if procedure not in estimates.PROCEDURES:
+            raise ValueError(f"procedure={procedure!r} is unknown; use 'BH', or 'BY' for any errors")
+        own, null = self._estimates(at, orders, **options), 0.0 if value is None else value
+        return self._each(lambda fit: own[fit.name].significance(null, rate, procedure))
+
+    @checked
+    def _estimates(
+        self,
+        at: Any,
+        orders: Mapping[str, int] | None,
+        *,
+        new: bool = False,
+        weight: Any = None,
+        chunks: Any = None,
+        device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
+        method: str | None = None,
+        draws: int | None = None,
+        seed: int = 0,
+        smoothing_uncertainty: bool = True,
+        **coords: Any,
+    ) -> dict[str, Estimate]:
+        """Return values or derivatives with their errors, or new observations, by variable."""
+        solved, requested = self._solved, Requested(method, draws, seed, smoothing_uncertainty)
+        along: dict[str, int] = {}
+        if orders is not None:
+            along = derivatives.checked_orders(self.space, orders, {}, limited=not self._is_whole)
+        selected = next(iter(solved.values())).selected
+        if new and (along or selected):
+            what = f"a derivative, {along}" if along else f"a term, {selected}"
+            raise ValueError(f"new=True: observations are of the whole field, not of {what}; leave new out")
+        if weight is not None and not new:
+            raise ValueError(f"weight={weight!r} is that of a new observation, which takes new=True; add it")
+        once = derivatives.constant_along(self.fits, along, at, chunks, mask)
+        once = {name: label for name, label in once.items() if name not in coords}
+        target = self._target(at, coords, chunks, extrapolate, mask, once=once)
+
+        def evaluated(fit: Fit, covariance: uncertainty.Covariance | None = None) -> xr.DataArray:
+            return evaluation.evaluate(fit, target, along, device, covariance).drop_vars(once)
+
+        return {
+            name: Estimate.of(
+                fit,
+                evaluated,
+                self._covariance(name, requested),
+                requested,
+                estimates.noise_of(fit, weight) if new else None,
+            )
+            for name, fit in solved.items()
+        }
+
     @functools.cached_property
     def _covariances(self) -> dict[tuple[str, Requested], uncertainty.Covariance]:
         """Covariances in pair form by variable and what was requested, remembered."""
@@ -269,12 +464,14 @@ class Field(FieldBase[Data]):
             raise ValueError(
                 f"the data have a dimension {SAMPLE!r} already; rename it before the fit, to draw samples"
             )
+        requested = Requested(smoothing_uncertainty=smoothing_uncertainty)
         rng = np.random.default_rng(seed)
         axis = len(self.space.shape)
         fits = {}
         for name, fit in solved.items():
             estimate = np.expand_dims(fit.solved.coefficients, axis)
-            drawn = estimate + uncertainty.deviations(fit, n, rng, smoothing_uncertainty)
+            parts = list(uncertainty.deviations(fit, n, rng, requested))
+            drawn = estimate + np.concatenate(parts, axis=axis)
             fits[name] = replace(fit, selected={}).along(SAMPLE, drawn).select(fit.selected)
         return Draws(next(iter(fits.values())).statistics, fits, self._request)
 
@@ -299,8 +496,7 @@ class Field(FieldBase[Data]):
             As for :meth:`predict`; ``mask="data"`` leaves white what is far from observations. Coordinates of scattered
             points and curvilinear grids get 201 labels each, evenly over their domain.
         band
-            Of a line, the probability of the interval around each value: that many standard errors of the normal
-            distribution to each side, or of Student's t of the jackknife. None draws none, and computes none.
+            Of a line, the level of the :meth:`interval` around each value. None draws none, and computes none.
         method
             Of the standard error, as for :meth:`stderr`: "jackknife" where errors of neighbours are alike.
         **options
@@ -333,8 +529,8 @@ class Field(FieldBase[Data]):
         'y = 2.0'
         """
         where = {"extrapolate": extrapolate, "mask": mask}
-        errors = functools.partial(self.stderr, method=method)
-        return pictures.plot(self, errors, at, band, where, options)
+        interval = functools.partial(self.interval, method=method)
+        return pictures.plot(self, interval, at, band, where, options)
 
     @checked
     def constrain(

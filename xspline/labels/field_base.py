@@ -23,7 +23,9 @@ from xspline.solve.select import SOLVERS
 from xspline.spaces import Basis
 
 SAMPLE = "sample"  # the dimension of draws
-_NOT_OF_DRAWS = "stderr summary check cross_validate sample solution plot discover".split()
+_NOT_OF_DRAWS = (
+    "stderr interval exceedance significance summary check cross_validate sample solution plot discover"
+).split()
 
 
 @dataclass(frozen=True)

@@ -58,10 +58,12 @@ class Covariance:
     ----------
     pairs : [K.., O.., b..], its pair form: the variance at x is Σ_{k,o} pairs[k,o] Π_j φ_{k_j}(x_j) φ_{k_j + o_j}(x_j).
     attrs : what it assumes, and how sure it is.
+    degrees : [b..], degrees of freedom of Student's t, which errors over their standard errors follow.
     """
 
     pairs: np.ndarray
     attrs: Mapping[str, Any]
+    degrees: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
                 )
             pairs = factorisation.inverse_pairs() * fit.sigma() ** 2
         case "draws":
-            n = _number_of_draws(fit, requested)
+            n = number_of_draws(fit, requested)
             pairs = _drawn_pairs(fit, n, np.random.default_rng(requested.seed), nbytes)
         case "jackknife":
             pairs = outer_pairs(jackknife_replicates(fit, device), frame)
@@ -151,7 +153,20 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
         pairs += outer_pairs(added, frame)
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
-    return Covariance(pairs, _assumptions(fit, requested, method, added is not None))
+    assumed = _assumptions(fit, requested, method, added is not None)
+    return Covariance(pairs, assumed, degrees_of_freedom(fit, requested, method))
+
+
+def degrees_of_freedom(fit: Fit, requested: Requested, method: str) -> Array:
+    """Return those of the standard errors of a single field, over the batch; NaN where nothing is left."""
+    if method == "jackknife":
+        left = sum(np.broadcast_to(s.count > 0, fit.variable.batch_shape) for s in fit.sums) - 1.0
+    else:
+        left = np.broadcast_to(fit.total.count - fit.edf_and_rss[0], fit.variable.batch_shape)
+    left = np.where(left > 0, left, np.nan)
+    if method == "draws" and fit.solved.factorisation.near is None:
+        left = 1 / (1 / left + 1 / number_of_draws(fit, requested))  # the draws' own scatter
+    return np.asarray(left)
 
 
 def roots(fit: Fit, requested: Requested, device: str | None = None) -> tuple[list[Array], dict[str, Any]]:
@@ -174,7 +189,7 @@ def roots(fit: Fit, requested: Requested, device: str | None = None) -> tuple[li
     attrs = _assumptions(fit, requested, method, added is not None)
     if method == "jackknife":
         return [jackknife_replicates(fit, device)], attrs
-    n = _number_of_draws(fit, requested)
+    n = number_of_draws(fit, requested)
     drawn = [part / math.sqrt(n) for part in _drawn(fit, n, np.random.default_rng(requested.seed))]
     if added is not None:
         drawn.append(added)
@@ -186,7 +201,7 @@ def _left_open_if(fit: Fit, requested: Requested, method: str) -> Array | None:
     return left_open(fit) if requested.smoothing_uncertainty and method != "jackknife" else None
 
 
-def _number_of_draws(fit: Fit, requested: Requested) -> int:
+def number_of_draws(fit: Fit, requested: Requested) -> int:
     """Return how many draws there are: those that were requested, else fewer the more each of them costs."""
     if requested.draws:
         return requested.draws
@@ -207,7 +222,7 @@ def _assumptions(fit: Fit, requested: Requested, method: str, with_choice: bool)
         comment = WITH_CHOICE if with_choice else WITHOUT_CHOICE
     attrs: dict[str, Any] = {"method": method, "comment": comment}
     if method == "draws":
-        n = _number_of_draws(fit, requested)
+        n = number_of_draws(fit, requested)
         attrs |= {"draws": n, "seed": requested.seed, "relative_error": 1 / math.sqrt(2 * n)}
     return attrs
 
@@ -223,20 +238,22 @@ def _beside_fine(fit: Fit, requested: Requested) -> Covariance:
             f"method={requested.method!r}: the errors of a field with a fine part come from its neighbours; for other "
             "ones fit a single field, fit(..., fine=False)"
         )
-    members = () if fit.fine is None else fit.fine.members
+    members, alike = () if fit.fine is None else fit.fine.members, []
     space, frame, batch = fit.space, fit.space.frame, fit.variable.batch_shape
     axes, factorisation = len(frame.sizes), fit.solved.factorisation
     penalised = bool(fit.known_penalty.bound(fit.total.gram, space).gram(space).terms)
     roots, evens = [], []
     for member in members:
         root, even = (np.zeros((*frame.sizes, 0)),) * 2
+        freedom = math.nan
         if member is not None:
-            errors, counts = member.error_root()
+            errors, counts, freedom = member.error_root()
             rows = member.cell_means(functools.partial(rows_of, space))
             root = (rows.T @ (counts[:, None] * errors)).reshape(*frame.sizes, -1)
             even = (rows.T * np.sqrt(counts)).reshape(*frame.sizes, -1)
         roots.append(root)
         evens.append(even)
+        alike.append(freedom)
     solved = [_stacked(parts, batch, axes) for parts in (roots, evens)]
     weight = fit.total.weight / np.maximum(fit.total.count, 1)
     pairs = outer_pairs(factorisation.solve(solved[0] * weight), frame)
@@ -245,7 +262,8 @@ def _beside_fine(fit: Fit, requested: Requested) -> Covariance:
         pairs = pairs + (factorisation.inverse_pairs() - data) * fit.sigma() ** 2
     if fit.selected:
         pairs = masked_pairs(pairs, selection(space, fit.selected), frame)
-    return Covariance(pairs, {"method": "exact", "comment": OF_NEIGHBOURS})
+    degrees = np.array(alike) if fit.whole is None else fit.whole.degrees
+    return Covariance(pairs, {"method": "exact", "comment": OF_NEIGHBOURS}, degrees.reshape(batch))
 
 
 def _stacked(parts: Sequence[Array], batch: tuple[int, ...], axes: int) -> Array:
@@ -299,24 +317,24 @@ def left_open(fit: Fit) -> Array | None:
     return np.moveaxis(np.tensordot(jacobian, root, axes=(axis, 0)), -1, axis)
 
 
-def deviations(fit: Fit, n: int, rng: np.random.Generator, smoothing_uncertainty: bool) -> np.ndarray:
-    """Return n draws of the coefficients about their estimate, [K.., n, b..], with the covariance of their errors.
+def deviations(fit: Fit, n: int, rng: np.random.Generator, requested: Requested) -> Iterator[Array]:
+    """Yield n draws of the coefficients about their estimate, [K.., m, b..], with the covariance of their errors.
 
-    Members of a batch share λ, and so a draw of it.
+    Members of a batch share λ, and so a draw of it. Those of the jackknife are sums of its replicates.
     """
-    axis = len(fit.space.shape)
-    drawn = np.concatenate(list(_drawn(fit, n, rng)), axis=axis)
-    added = left_open(fit) if smoothing_uncertainty else None
-    if added is not None:
-        weights = rng.standard_normal((added.shape[axis], n))
-        drawn += np.moveaxis(np.tensordot(added, weights, axes=(axis, 0)), -1, axis)
-    return drawn
+    axis, by_parts = len(fit.space.shape), requested.method == "jackknife"
+    added = jackknife_replicates(fit) if by_parts else _left_open_if(fit, requested, "draws")
+    for drawn in _drawn(fit, n, rng, none=by_parts):
+        if added is not None:
+            weights = rng.standard_normal((added.shape[axis], drawn.shape[axis]))
+            drawn += np.moveaxis(np.tensordot(added, weights, axes=(axis, 0)), -1, axis)
+        yield drawn
 
 
-def _drawn(fit: Fit, n: int, rng: np.random.Generator) -> Iterator[Array]:
-    """Yield the draws of `deviations`, some at a time."""
+def _drawn(fit: Fit, n: int, rng: np.random.Generator, *, none: bool = False) -> Iterator[Array]:
+    """Yield the draws of `deviations`, some at a time; zeros where there are to be none."""
     batch, sigma, factorisation = fit.variable.batch_shape, fit.sigma(), fit.solved.factorisation
-    draw = factorisation.draws(rng)
+    draw = (lambda many: np.zeros((*fit.space.shape, *many))) if none else factorisation.draws(rng)
     members = math.prod(batch)
     fewest = 1 if factorisation.knows_inverse else SIDE_BY_SIDE // members
     step = max(1, fewest, DRAWN // (fit.space.size * members))

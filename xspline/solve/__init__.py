@@ -25,6 +25,7 @@ from xspline.solve.solution import factorise as factorise
 from xspline.solve.solution import interval_factor as interval_factor
 from xspline.solve.solution import solve as solve
 from xspline.solve.solution import strength_derivatives as strength_derivatives
+from xspline.solve.solution import student_below as student_below
 from xspline.solve.system import Choice as Choice
 from xspline.solve.system import Factorisation as Factorisation
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
+from scipy.special import stdtr, stdtrit
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.device import gpu_room
@@ -237,11 +237,15 @@ def _system(
     return Direct(gram, penalty, frame, **options)
 
 
-def interval_factor(level: float, degrees_of_freedom: float | None = None) -> float:
-    """Return how many standard errors an interval reaches to each side: of the normal distribution, or of Student's t.
+def interval_factor(level: float, degrees_of_freedom: Any = math.inf) -> Any:
+    """Return how many standard errors an interval reaches to each side: of Student's t, else the normal distribution.
 
-    >>> round(interval_factor(0.95), 2), round(interval_factor(0.95, 12), 2)
+    >>> float(interval_factor(0.95).round(2)), float(interval_factor(0.95, 12).round(2))
     (1.96, 2.18)
     """
-    upper = (1 + level) / 2
-    return float(ndtri(upper) if degrees_of_freedom is None else stdtrit(degrees_of_freedom, upper))
+    return stdtrit(degrees_of_freedom, (1 + level) / 2)
+
+
+def student_below(degrees_of_freedom: Any, x: Any) -> Any:
+    """Return the chance that Student's t is below some numbers."""
+    return stdtr(degrees_of_freedom, x)

@@ -116,6 +116,11 @@ class Fine:
             )
         return lines
 
+    @property
+    def degrees(self) -> Array:
+        """Degrees of freedom by which errors of each member are known; NaN where there is no fine field."""
+        return np.array([math.nan if member is None else member.degrees for member in self.members])
+
     def noise(self, shape: tuple[int, ...]) -> Array:
         """Return the variance of an observation of mean weight about the field, over the batch; NaN where unknown."""
         noise = [math.nan if member is None else member.noise for member in self.members]

@@ -11,7 +11,6 @@ import xarray as xr
 
 from xspline.labels.errors import label_text, unknown_name
 from xspline.labels.read.targets import Target
-from xspline.solve import interval_factor
 from xspline.spaces import Space
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ LABELS = 201  # along a coordinate without labels of its own
 
 def plot(
     field: FieldBase[Any],
-    errors: Any,
+    interval: Any,
     at: Any,
     band: float | None,
     where: Mapping[str, Any],
@@ -33,8 +32,8 @@ def plot(
     Parameters
     ----------
     field
-    errors : callable
-        What gives standard errors, as ``Field.stderr`` does.
+    interval : callable
+        What gives the ends of a band, as ``Field.interval`` does.
     at, band
         As there.
     where
@@ -68,20 +67,19 @@ def plot(
     # Dimensions of independent fits are cut into 16 parts, so that few fits beside the chosen ones are computed.
     chunks = {dim: -(-sizes[dim] // 16) for dim in chosen} or None
 
-    def drawn(evaluate: Any, **how: Any) -> xr.DataArray:
+    def drawn(evaluate: Any, **how: Any) -> list[xr.DataArray]:
         values = evaluate(at, chunks=chunks, **where, **how, **labels)
-        (values,) = values.data_vars.values() if isinstance(values, xr.Dataset) else (values,)
-        return _members(values, chosen).squeeze().compute()
+        parts = values.data_vars.values() if isinstance(values, xr.Dataset) else (values,)
+        return [_members(part, chosen).squeeze().compute() for part in parts]
 
-    values = drawn(field.predict)
+    (values,) = drawn(field.predict)
     if not values.size:
         raise ValueError("there are no labels to draw at; leave them out to draw over the fitted ones")
     try:
         if values.ndim == 2:
             return _map(values, field.space, options)
-        return _line(
-            values, field.space, None if band is None else drawn(errors), band and float(band), options
-        )
+        ends = None if band is None else drawn(interval, level=float(band))
+        return _line(values, field.space, ends, band, options)
     except (
         AttributeError
     ) as error:  # what matplotlib does not know: most likely a coordinate with a typing error
@@ -163,7 +161,7 @@ def _members(values: xr.DataArray, chosen: Mapping[str, Any]) -> xr.DataArray:
 def _line(
     values: xr.DataArray,
     space: Space,
-    error: xr.DataArray | None,
+    ends: list[xr.DataArray] | None,
     band: float | None,
     options: dict[str, Any],
 ) -> Any:
@@ -176,19 +174,19 @@ def _line(
     upright = name in values.coords and values[name].attrs.get("positive") == "down"
     axes = {"y": name, "yincrease": False} if upright else {"x": name}
     lines = values.plot.line(**(axes | options))
-    if error is None or band is None:
+    if ends is None or band is None:
         return lines
-    half = interval_factor(band, error.attrs.get("degrees_of_freedom")) * error.values
+    lower, upper = ends
     line, ax = lines[0], lines[0].axes
     fill = ax.fill_betweenx if upright else ax.fill_between
     places = line.get_ydata() if upright else line.get_xdata()
     how = "errors as alike as neighbours are"
-    if "independent" in error.attrs.get("comment", ""):
+    if "independent" in lower.attrs.get("comment", ""):
         how = "errors taken as independent"
-    if error.attrs["method"] == "jackknife":
+    if lower.attrs["method"] == "jackknife":
         how = "jackknife over holders"
     style = {"alpha": 0.25, "linewidth": 0, "color": line.get_color()}
-    fill(places, values.values - half, values.values + half, label=f"{100 * band:g} %, {how}", **style)
+    fill(places, lower.values, upper.values, label=f"{100 * band:g} %, {how}", **style)
     ax.legend(frameon=False)
     return lines
 
