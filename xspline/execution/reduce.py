@@ -64,6 +64,7 @@ from xspline.execution.source import (
     split_by_holder,
 )
 from xspline.kernels import Block, accumulate
+from xspline.kernels.series.lags import joined, remembered
 from xspline.spaces import Frame, Space
 from xspline.sums import HolderSums, Sums
 
@@ -449,8 +450,12 @@ def _accumulated(
 def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> Sums:
     """Return the Sums of one block, moved to the device with as many of its coordinates as it has values."""
     shape = tuple(block.values.shape)
+    memory = None
+    if source.series is not None:
+        memory = remembered(block, source.layout, space, source.series)
     if 0 in shape:
-        return Sums.zero(space.frame, tuple(shape[a] for a in source.layout.batch_axes))
+        zero = Sums.zero(space.frame, tuple(shape[a] for a in source.layout.batch_axes))
+        return replace(zero, memory=memory)
     count = math.prod(shape)
     moved = replace(
         block,
@@ -459,12 +464,17 @@ def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> 
         coordinates=tuple(to_device(x, device) if x.size == count else x for x in block.coordinates),
         weights=tuple((axes, to_device(w, device)) for axes, w in block.weights),
     )
-    return accumulate(moved, source.layout, space)
+    return replace(accumulate(moved, source.layout, space), memory=memory)
 
 
 def _merged(recipe: _Recipe, *parts: Total) -> Total:
     """Return the sum of neighbours."""
-    return parts[0] if len(parts) == 1 else type(parts[0]).merge(parts, recipe.space.frame)
+    if len(parts) == 1:
+        return parts[0]
+    merged, space = type(parts[0]).merge(parts, recipe.space.frame), recipe.space
+    if isinstance(merged, Sums):
+        return joined(merged, space)
+    return type(merged)({code: joined(own, space) for code, own in merged.items()})
 
 
 def _assemble(frame: Frame, counts: tuple[int, ...], *parts: Total) -> Total:
