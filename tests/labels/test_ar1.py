@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
+import re
+import warnings
 
-import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 
 import xspline as xs
-from xspline.sums.memory import whitened
 
 LAGS = 4
 TIME = np.arange("1990-01", "1998-01", dtype="datetime64[M]").astype("datetime64[ns]")
@@ -291,3 +291,36 @@ def test_intervals_of_a_trend_cover_as_often_as_they_say(rho: float, gaps: float
     remembering, plain = simulated(rho, gaps, 500, 7)
     assert 0.93 - 0.02 < remembering < 0.97 + 0.01
     assert plain < 0.97 if rho == 0 else plain < 0.8
+
+
+def warned(rho: float, seeds: range) -> list[float]:
+    """Return the correlations that plain fits warn of."""
+    time = np.arange("1990-01", "2010-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    told = []
+    for seed in seeds:
+        data = xr.DataArray(noise(np.random.default_rng(seed), rho, time.size), {"time": time}, "time", "u")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            xs.fit(data, time=SEASON)
+        found = [re.search(r"errors=xs.AR1\('time'\)\).*by about ([-.\d]+)", str(w.message)) for w in caught]
+        told += [float(match.group(1)) for match in found if match]
+    return told
+
+
+def test_a_plain_fit_says_what_errors_that_remember_take() -> None:
+    told = warned(0.7, range(10))
+    assert len(told) == 10
+    assert abs(np.mean(told) - 0.7) < 0.05
+    assert not warned(0.0, range(10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        xs.fit(grid(), time=SEASON, lat=xs.Polynomial(5), errors=xs.AR1("time"))
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("rho", [0.5, 0.8])
+def test_the_warning_names_rho_and_comes_where_it_should(rho: float) -> None:
+    told = warned(rho, range(200))
+    assert len(told) == 200
+    assert abs(np.mean(told) - rho) < 0.05
+    assert len(warned(0.0, range(200))) <= 10

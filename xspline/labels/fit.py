@@ -148,6 +148,12 @@ class Fit:
         return whitened(self.statistics.complete(self.name), self.rho, self.space.frame)
 
     @property
+    def remembers(self) -> str:
+        """The coordinate along which errors remember; empty for independent ones."""
+        memory = None if self.rho is None else self.statistics.total(self.name).memory
+        return "" if memory is None else memory.series.dim
+
+    @property
     def likelihood(self) -> Likelihood:
         """That of the correlation of errors that remember."""
         resources, solver = execution.resources(None), self.solved.factorisation.choice.name

@@ -11,7 +11,7 @@ import xarray as xr
 
 from xspline.kernels import Layout
 from xspline.labels.errors import place, unknown_name
-from xspline.spaces import BSpline, Space
+from xspline.spaces import Basis, BSpline, Space
 from xspline.spaces.basis import Union
 from xspline.sums.memory import Series
 
@@ -89,6 +89,11 @@ def check_errors(errors: Any, **others: Any) -> None:
             raise ValueError(f"errors=AR1({errors.dim!r}) does not go with {name}={value!r}: {advice[name]}")
 
 
+def splines_in(basis: Basis) -> bool:
+    """Return whether a basis has a B-spline, which follows what a series remembers."""
+    return any(isinstance(term, BSpline) for term in (basis.terms if isinstance(basis, Union) else (basis,)))
+
+
 def series_of(
     errors: AR1,
     space: Space,
@@ -113,7 +118,7 @@ def series_of(
     if dim not in space.names:
         raise unknown_name(dim, "fitted coordinate for errors=AR1(...)", space.names)
     basis, span = space.basis(dim), spans[dim]
-    if any(isinstance(term, BSpline) for term in (basis.terms if isinstance(basis, Union) else (basis,))):
+    if splines_in(basis):
         raise ValueError(
             f"the basis of {dim!r} has a B-spline, which follows what errors=AR1({dim!r}) would take for errors; "
             f"take Polynomial and Fourier, for example fit(..., {dim}=xs.Polynomial(1) + xs.Fourier(2, 'year'))"
