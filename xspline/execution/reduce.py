@@ -208,7 +208,9 @@ def _add_source(
     """Add the tasks of one prepared source and return the keys of its Sums."""
     graph = inputs.graph
     if 0 in source.shape:
+        empty = Block(np.zeros(source.shape), ())
         zero: Any = Sums.zero(space.frame, tuple(source.shape[a] for a in source.layout.batch_axes))
+        zero = _with_memory(zero, empty, source, space)
         if source.holders is not None:
             zero = HolderSums(dict.fromkeys(range(source.holders.count), zero))
         return RemainingKeys((add_data(graph, "zero", zero),))
@@ -450,12 +452,9 @@ def _accumulated(
 def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> Sums:
     """Return the Sums of one block, moved to the device with as many of its coordinates as it has values."""
     shape = tuple(block.values.shape)
-    memory = None
-    if source.series is not None:
-        memory = remembered(block, source.layout, space, source.series)
     if 0 in shape:
         zero = Sums.zero(space.frame, tuple(shape[a] for a in source.layout.batch_axes))
-        return replace(zero, memory=memory)
+        return _with_memory(zero, block, source, space)
     count = math.prod(shape)
     moved = replace(
         block,
@@ -464,7 +463,13 @@ def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> 
         coordinates=tuple(to_device(x, device) if x.size == count else x for x in block.coordinates),
         weights=tuple((axes, to_device(w, device)) for axes, w in block.weights),
     )
-    return replace(accumulate(moved, source.layout, space), memory=memory)
+    return _with_memory(accumulate(moved, source.layout, space), block, source, space)
+
+
+def _with_memory(sums: Sums, block: Block, source: Source, space: Space) -> Sums:
+    """Return the sums of a block with those over its pairs, where errors remember."""
+    series = source.series
+    return sums if series is None else replace(sums, memory=remembered(block, sums, space, series))
 
 
 def _merged(recipe: _Recipe, *parts: Total) -> Total:

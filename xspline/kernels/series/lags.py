@@ -3,177 +3,206 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from xspline.kernels.block import Array, Block, Floats, Group, Integers, Layout, to_host
+from xspline.kernels.block import Array, Block, Floats, Group, Layout, to_host
+from xspline.kernels.component import SumsBySlab
+from xspline.kernels.engines import choose_engine
 from xspline.kernels.passes import accumulate
+from xspline.kernels.walk import Walk, slab_entries
 from xspline.spaces import Frame, Space
 from xspline.spaces.features import Features, Global
-from xspline.sums import Sums, Tally
+from xspline.sums import Factor, Gram, Sums, digest_key
 from xspline.sums.memory import Edge, Memory, Series, folded
 
 
 @dataclass(frozen=True, eq=False)
-class Differences(Global):
-    """Functions of a coordinate that have the rows of a table at some labels.
+class Rows(Global):
+    """Functions of a coordinate that have the rows of a table at 0, 1, …
 
     Parameters
     ----------
-    at : [n], ascending.
     table : [n, K]
     """
 
-    at: Floats = field(default_factory=lambda: np.zeros(0))
     table: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        return self.table.shape[1]
+    @cached_property
+    def size(self) -> int:
+        return int(self.table.shape[1])
 
     def constant(self) -> Floats:
         return np.zeros(self.size)
 
-    def locate(self, x: Floats) -> tuple[Integers, Floats]:
-        return self.locate_anywhere(np.where(np.isin(x, self.at), x, np.nan))
-
     def values(self, x: Floats, order: int) -> Floats:
-        return self.table[np.searchsorted(self.at, x).clip(max=len(self.at) - 1)]
+        return np.array(self.table[x.astype(np.int64)])
 
 
 @dataclass(frozen=True, eq=False)
 class _Space:
-    """What sums of a block need to know of a space: of differences, which have no constant."""
+    """What sums of a block need to know of a space."""
 
     features: tuple[Features, ...]
     frame: Frame
     has_constant: bool = False
 
 
-@dataclass(eq=False)
 class _Pairs:
     """Sums over pairs in the making: of each slot of `Memory.lagged`, parts to be merged."""
 
-    layout: Layout
-    space: Space
-    series: Series
-    slots: list[list[Sums]]
+    def __init__(self, space: Space, series: Series) -> None:
+        self.space, self.series = space, series
+        self.layout = Layout(tuple(Group(*group) for group in series.groups), series.batch_axes)
+        self.slots: list[list[Sums]] = [[] for _ in range(2 * series.lags + 1)]
 
-    @classmethod
-    def of(cls, space: Space, series: Series) -> _Pairs:
-        layout = Layout(tuple(Group(*group) for group in series.groups), series.batch_axes)
-        return cls(layout, space, series, [[] for _ in range(2 * series.lags + 1)])
-
-    def add(self, block: Block, cut: int | None = None) -> None:
+    def add(self, block: Block, plain: Sums, cut: int = -1) -> None:
         """Add the pairs of a block along its series; those alone that reach over row `cut` if that is given.
 
         Parameters
         ----------
-        block : on the host, NaN where there is no observation.
+        block : on the host, with labels and weights as they are.
+        plain : its sums. Where the gaps of all lines are alike, G is a product, and so it is of pairs.
         """
-        axis, lags = self.series.axis, self.series.lags
-        x, values = block.coordinates[self.series.coefficient], np.moveaxis(block.values, axis, 0)
-        known = np.isfinite(values)
-        features, n = self.space.features[self.series.coefficient], len(x)
-        phi = features.design(x)
-        counts = {m: np.zeros(known.shape, dtype=np.int8) for m in range(1, lags + 1)}
-        gaps = not known.all()
-        for d in range(1, min(lags, n - 1) + 1):
-            pair = known[d:] & known[:-d]
-            for between in range(1, d):
-                pair &= ~known[between : n - d + between]
-            if cut is not None:  # the later row is beyond, the earlier one before it
-                pair[: max(cut - d, 0)] = False
-                pair[cut:] = False
-            distance = np.rint((x[d:] - x[:-d]) / self.series.step).astype(np.int64)
-            for m in np.unique(distance[distance <= lags]).tolist():
-                rows = _range(np.flatnonzero((distance == m) & pair.reshape(n - d, -1).any(axis=1)))
-                if rows is None:
-                    continue
-                own, later = pair[rows], values[d:][rows]
-                difference = np.where(own, later - values[:-d][rows], np.nan)
-                self._differences(m, block, x[d:][rows], (phi[d:] - phi[:-d])[rows], difference)
-                counts[m][d:][rows] += own
-                counts[m][:-d][rows] += own
-            if not gaps:
-                break
-        for m in range(1, lags + 1):
-            if m > 1 or cut is not None:
-                self._weighted(lags + m - 1, block, values, counts[m])
-        if cut is None:
-            self._weighted(2 * lags, block, values, np.where(known, 2 - counts[1], 0))
+        from xspline.kernels.compiled import series as loops  # imports numba
 
-    def _differences(self, m: int, block: Block, x: Floats, table: Floats, values: Array) -> None:
-        k, axis, features = self.series.coefficient, self.series.axis, list(self.space.features)
-        features[k] = Differences((), (0.0, 1.0), at=x, table=table)
-        own = replace(
-            block,
-            values=np.moveaxis(values, 0, axis),
-            coordinates=(*block.coordinates[:k], x, *block.coordinates[k + 1 :]),
-            reference=0.0,
-        )
-        space: Any = _Space(tuple(features), self.space.frame)
-        sums = accumulate(own, self.layout, space)
-        self.slots[m - 1].append(replace(sums, weight=np.zeros_like(sums.weight), tally=Tally()))
-
-    def _weighted(self, slot: int, block: Block, values: Array, weights: Array) -> None:
-        """Add the observations that have weights, in one term where these hang on the place in the series alone."""
-        rows = _range(np.flatnonzero(weights.reshape(len(weights), -1).any(axis=1)))
-        if rows is None:
+        if not plain.gram.terms:
             return
-        k, axis = self.series.coefficient, self.series.axis
-        weights, values = weights[rows], values[rows]
-        top = weights.reshape(len(weights), -1).max(axis=1)
-        used = weights > 0
-        if np.array_equal(weights, used * top.reshape(-1, *(1,) * (values.ndim - 1))):
-            extra: tuple[tuple[int, ...], Array] = ((axis,), top.astype(np.float64))
-        else:
-            extra = (tuple(range(values.ndim)), np.moveaxis(weights, 0, axis).astype(np.float64))
-        own = replace(
-            block,
-            values=np.moveaxis(np.where(used, values, np.nan), 0, axis),
-            coordinates=(*block.coordinates[:k], block.coordinates[k][rows], *block.coordinates[k + 1 :]),
-            weights=(*block.weights, extra),
-        )
-        self.slots[slot].append(replace(accumulate(own, self.layout, self.space), tally=Tally()))
+        series, k = self.series, self.series.coefficient
+        x, features = block.coordinates[k], self.space.features[k]
+        values = np.moveaxis(block.values, series.axis, 0)
+        rest = values.shape[1:]
+        flat = np.require(values.reshape(len(x), -1), requirements=["C", "W"])
+        weight = self.line_weights(block).reshape(-1)
+        position = np.append(0, np.cumsum(np.rint(np.diff(x) / series.step))).astype(np.int64)
+        position[features.locate(x)[0] < 0] = -1
+        phi = np.nan_to_num(features.design(x))
+        along = _alone(plain.gram, k)
+        n, slots, width = phi.shape[1], len(self.slots), phi.shape[1] * (phi.shape[1] + 1) // 2
+
+        def contracted(flat: Array, weight: Floats, width: int) -> tuple[Floats, Floats]:
+            totals, scalars = (np.zeros((slots, flat.shape[1], m)) for m in (n + width, 3))
+            reference = float(plain.reference.ravel()[0])
+            loops.pairs(flat, weight, position, phi, series.lags, reference, cut, totals, scalars)
+            return totals, scalars
+
+        totals, scalars = contracted(flat, weight, 0 if along else width)
+        if along:  # one line tells for all
+            line = next(i for i in np.flatnonzero(weight > 0) if np.isfinite(flat[position >= 0, i]).any())
+            one = np.array(flat[:, line : line + 1], dtype=np.float64)
+            grams = contracted(one, np.ones(1), width)[0][:, 0, n:]
+            known = x[np.isfinite(one[:, 0]) & (position >= 0)]
+        for slot in range(slots):
+            if not scalars[slot, :, 2].any():
+                continue
+            moment = self._over_places(block, totals[slot, :, :n].T.reshape(n, *rest), np.eye(n), pairs=False)
+            if along:
+                key = digest_key("series", repr((slot, cut, along.key)), known)
+                factor = Factor((k,), ((0, n),), _pair_array(grams[slot], n, plain.batch_ndim), key)
+                gram = Gram((tuple(factor if f is along else f for f in plain.gram.terms[0]),), plain.batch_ndim)
+            else:
+                table, entries = _as_rows(totals[slot, :, n:].T.reshape(width, *rest), n)
+                pairs = self._over_places(block, entries, table, pairs=True)
+                axes, window = tuple(range(len(plain.window))), plain.window
+                factor = Factor(axes, window, pairs, digest_key("series", repr(slot), pairs))
+                gram = Gram(((factor,),), plain.batch_ndim)
+            power, mass, count = (self._members(a.reshape(rest)) for a in scalars[slot].T)
+            reference = plain.reference
+            if slot < series.lags:  # of differences the constant is none
+                mass, reference = np.zeros_like(mass), np.zeros_like(reference)
+            own = Sums(plain.window, gram, moment, power, mass, count.astype(np.int64), reference)
+            self.slots[slot].append(own)
+
+    def line_weights(self, block: Block) -> Floats:
+        """Return the weight of each line of a block, without the axis of the series; 0 for lines outside."""
+        axis, shape = self.series.axis, list(block.values.shape)
+        shape[axis] = 1
+        weight = np.ones(shape)
+        for axes, own in block.weights:
+            weight *= np.nan_to_num(_along(to_host(own), axes, len(shape)))
+        for k, (x, span) in enumerate(zip(block.coordinates, self.series.spans, strict=True)):
+            if k != self.series.coefficient:
+                cell, _ = self.space.features[k].locate(np.ravel(x))
+                weight *= _along((cell >= 0).reshape(x.shape), span, len(shape))
+        return np.squeeze(weight, axis)
+
+    def _members(self, lines: Array) -> Array:
+        """Sum numbers of lines over all but the batch, in the order of its axes."""
+        full = np.expand_dims(lines, self.series.axis)
+        batch = self.layout.batch_axes
+        total = full.sum(axis=tuple(a for a in range(full.ndim) if a not in batch))
+        return np.transpose(total, [sorted(batch).index(a) for a in batch])
+
+    def _over_places(self, block: Block, entries: Array, table: Floats, pairs: bool) -> Floats:
+        """Return what lines have for rows of a table, [rows, lines..], contracted over the places of the lines."""
+        k = self.series.coefficient
+        features, at = list(self.space.features), np.arange(float(len(table)))
+        features[k] = Rows((), (0.0, 1.0), table=table)
+        array = np.ascontiguousarray(np.moveaxis(entries, 0, self.series.axis))
+        own = Block(array, (*block.coordinates[:k], at, *block.coordinates[k + 1 :]))
+        space: Any = _Space(tuple(features), self.space.frame)
+        walk = Walk(own, self.layout, space, choose_engine(array), slab_entries(array))
+        sums = SumsBySlab(walk, walk.groups, pairs)
+        for box in walk.boxes():
+            sums.add(walk.values(box), box)
+        return sums.finish()
 
     def merged(self, known: tuple[Sums, ...] = (), batch: tuple[int, ...] = ()) -> tuple[Sums, ...]:
-        """Return the sums of each slot, with those that were `known` before."""
+        """Return the sums of each slot, with those that were `known` before; Σw of differences is none."""
         frame = self.space.frame
         before = known or (Sums.zero(frame, batch),) * len(self.slots)
         slots = zip(before, self.slots, strict=True)
         return tuple(Sums.merge([s for s in (a, *own) if s.gram.terms] or [a], frame) for a, own in slots)
 
 
-def _range(rows: Integers) -> slice | Integers | None:
-    """Return rows as a slice where they follow each other, which copies nothing; None where there are none."""
-    if not rows.size:
-        return None
-    return slice(int(rows[0]), int(rows[-1]) + 1) if rows[-1] - rows[0] == rows.size - 1 else rows
+def _alone(gram: Gram, k: int) -> Factor | None:
+    """Return the factor of one coefficient axis alone, shared by the batch; None where G is no product with it."""
+    factors = [f for f in gram.terms[0] if f.axes == (k,) and math.prod(f.batch) == 1]
+    return factors[0] if len(gram.terms) == 1 and factors and len(gram.terms[0]) > 0 else None
 
 
-def remembered(block: Block, layout: Layout, space: Space, series: Series) -> Memory:
-    """Return the sums over pairs of a block, whose series is one coordinate's axis."""
-    axis = series.axis
-    batch = tuple(block.values.shape[a] for a in layout.batch_axes)
-    pairs = _Pairs.of(space, series)
+def _pair_array(upper: Floats, size: int, batch_ndim: int) -> Floats:
+    """Return the upper triangle of a matrix, row by row, as a pair array."""
+    i, j = np.triu_indices(size)
+    pairs = np.zeros((size, size))
+    pairs[i, j - i] = upper
+    return pairs.reshape(size, size, *(1,) * batch_ndim)
+
+
+def _as_rows(upper: Array, size: int) -> tuple[Floats, Array]:
+    """Return rows, and numbers by which their outer products add up to matrices of these upper triangles [Q, ..]."""
+    i, j = np.triu_indices(size)
+    table = np.eye(size)[i] + np.where(i == j, 0.0, 1.0)[:, None] * np.eye(size)[j]
+    entries = upper.copy()
+    for q in np.flatnonzero(i != j):
+        for end in (i[q], j[q]):
+            entries[np.flatnonzero((i == end) & (j == end))[0]] -= upper[q]
+    return table, entries
+
+
+def remembered(block: Block, plain: Sums, space: Space, series: Series) -> Memory:
+    """Return the sums over pairs of a block, whose series is one coordinate's axis, beside its `plain` ones."""
+    pairs = _Pairs(space, series)
     if 0 in block.values.shape:
-        return Memory(series, pairs.merged(batch=batch))
-    values = np.array(np.ma.filled(to_host(block.values).astype(np.float64), np.nan))
-    inside = space.features[series.coefficient].locate(block.coordinates[series.coefficient])[0] >= 0
-    values[~(np.isfinite(values) & _along(inside, (axis,), values.ndim))] = np.nan
-    for axes, weight in block.weights:
-        values[np.broadcast_to(~(_along(to_host(weight), axes, values.ndim) > 0), values.shape)] = np.nan
+        return Memory(series, pairs.merged(batch=plain.batch))
+    values = to_host(np.ma.filled(block.values, np.nan) if np.ma.isMA(block.values) else block.values)
+    values = values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
     start = block.start or (0,) * values.ndim
-    host = replace(block, values=values, start=start, reference=None)
-    pairs.add(host)
     stop = tuple(a + n for a, n in zip(start, values.shape, strict=True))
     weights = tuple((axes, np.asarray(to_host(w), dtype=np.float64)) for axes, w in block.weights)
+    host = replace(block, values=values, start=start, weights=weights)
+    pairs.add(host, plain)
     edge = Edge(start, stop, values, block.coordinates, weights).trimmed(series)
-    return Memory(series, pairs.merged(batch=batch), (edge,))
+    x = edge.coordinates[series.coefficient]
+    used = _along(space.features[series.coefficient].locate(x)[0] >= 0, (series.axis,), values.ndim)
+    used = used & np.expand_dims(pairs.line_weights(host) > 0, series.axis) & np.isfinite(edge.values)
+    edge = replace(edge, values=np.where(used, edge.values, np.nan))
+    return Memory(series, pairs.merged(batch=plain.batch), (edge,))
 
 
 def _along(array: Array, axes: tuple[int, ...], ndim: int) -> Array:
@@ -188,7 +217,7 @@ def joined(sums: Sums, space: Space) -> Sums:
     memory = sums.memory
     if memory is None or len(memory.edges) < 2:
         return sums
-    series, pairs, edges = memory.series, _Pairs.of(space, memory.series), list(memory.edges)
+    series, pairs, edges = memory.series, _Pairs(space, memory.series), list(memory.edges)
     count = 0
     while count != len(edges):
         count = len(edges)
@@ -208,7 +237,7 @@ def closed(sums: Sums, space: Space) -> Sums:
     memory = sums.memory
     if memory is None or not memory.edges:
         return sums
-    series, pairs = memory.series, _Pairs.of(space, memory.series)
+    series, pairs = memory.series, _Pairs(space, memory.series)
     for row in _by_place(memory):
         edge = row[0]
         for after in row[1:]:
@@ -256,4 +285,5 @@ def _join(pairs: _Pairs, edge: Edge, after: Edge) -> None:
     x = both.coordinates[k][kept]
     coordinates = (*both.coordinates[:k], x, *both.coordinates[k + 1 :])
     start = tuple(0 if a == axis else s for a, s in enumerate(both.start))
-    pairs.add(Block(np.take(both.values, kept, axis), coordinates, both.weights, start), n - first)
+    block = Block(np.take(both.values, kept, axis), coordinates, both.weights, start)
+    pairs.add(block, accumulate(block, pairs.layout, pairs.space), n - first)
