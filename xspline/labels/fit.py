@@ -145,7 +145,7 @@ class Fit:
 
     @functools.cached_property
     def _whitened(self) -> Sums:
-        return whitened(self.statistics.complete(self.name), self.rho, self.space.frame)
+        return whitened(self.statistics.complete(self.name), np.asarray(self.rho), self.space.frame)
 
     @property
     def remembers(self) -> str:
@@ -271,16 +271,21 @@ class Fit:
         """How far from evenly the data and the penalty determine each field, see :func:`xspline.solve.condition`."""
         return condition(self.total, self.space, self.solved.factorisation)
 
+    def _as_independent(self, rss: np.ndarray) -> tuple[Sums, np.ndarray, dict[str, np.ndarray]]:
+        """Return sums and Σw e² that take no memory into account, and what is to be said of it."""
+        sums = self.statistics.total(self.name)
+        if self.rho is None:
+            return sums, rss, {}
+        c, frame = np.where(self.solved.determined, self.solved.coefficients, np.nan), self.space.frame
+        with np.errstate(divide="ignore", invalid="ignore"):
+            effective = self.total.weight * sums.count / sums.weight
+        return sums, sums.rss(sums.centred(c, frame), frame), {"ar1": self.rho, "effective": effective}
+
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
-        variable, sums, factorisation = self.variable, self.total, self.solved.factorisation
+        variable, factorisation = self.variable, self.solved.factorisation
         edf, rss = self._edf_and_rss_of_all
-        extra = {}
-        if self.rho is not None:
-            white, sums = sums, self.statistics.total(self.name)
-            c = np.where(self.solved.determined, self.solved.coefficients, np.nan)
-            rss = sums.rss(sums.centred(c, self.space.frame), self.space.frame)
-            extra = {"ar1": self.rho, "effective": white.weight * sums.count / sums.weight}
+        sums, rss, remembered = self._as_independent(rss)
         with np.errstate(divide="ignore", invalid="ignore"):
             values = {
                 "count": sums.count,
@@ -289,7 +294,7 @@ class Fit:
                 "r2": 1 - rss / spread_of(sums, self.space),
                 "sigma": self.noise(),
                 "edf": edf,
-                **extra,
+                **remembered,
             }
         rows = {}
         for key, value in values.items():

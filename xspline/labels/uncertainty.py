@@ -157,7 +157,7 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
 
 
 def _exact_pairs(fit: Fit) -> Array:
-    """Return the pair form of σ̂² (G + Λ)⁻¹; where ρ of the errors was chosen, of its mixture over what that leaves open."""
+    """Return the pair form of σ̂² (G + Λ)⁻¹; where ρ was chosen, of its mixture over what that leaves open."""
     memory = fit.statistics.total(fit.name).memory if fit.rho is not None else None
     if memory is None or memory.series.rho is not None:
         return np.asarray(fit.solved.factorisation.inverse_pairs() * fit.sigma() ** 2)

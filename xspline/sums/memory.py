@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,8 @@ from xspline.sums.factor import Factor, digest_key
 from xspline.sums.gram import Gram
 from xspline.sums.window import Array
 
-if TYPE_CHECKING:
-    from xspline.sums.sums import Sums
+Sums: TypeAlias = Any
+"""`xspline.sums.sums.Sums`, which has a Memory, so that this file cannot import it."""
 
 
 @dataclass(frozen=True)
@@ -167,12 +167,12 @@ class Memory:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(s.nbytes for s in self.lagged) + sum(edge.values.nbytes for edge in self.edges)
+        return sum(int(s.nbytes) for s in self.lagged) + sum(edge.values.nbytes for edge in self.edges)
 
     def logdet(self, rho: Array) -> Array:
         """Return log|R|, [b..]."""
         lags = range(1, self.series.lags + 1)
-        return sum(self.lagged[m - 1].count * np.log1p(-(rho ** (2 * m))) for m in lags)
+        return np.asarray(sum(self.lagged[m - 1].count * np.log1p(-(rho ** (2 * m))) for m in lags))
 
     def to_arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Return plain arrays by name, and a JSON-able description."""
@@ -186,12 +186,14 @@ class Memory:
             arrays[f"edge{i}_values"] = edge.values
             arrays |= {f"edge{i}_x{k}": x for k, x in enumerate(edge.coordinates)}
             arrays |= {f"edge{i}_w{k}": w for k, (_, w) in enumerate(edge.weights)}
-            edges.append({"start": edge.start, "stop": edge.stop, "weights": [axes for axes, _ in edge.weights]})
+            edges.append(
+                {"start": edge.start, "stop": edge.stop, "weights": [axes for axes, _ in edge.weights]}
+            )
         described = {"series": asdict(self.series), "lagged": lagged, "edges": edges}
         return arrays, json.loads(json.dumps(described))
 
     @staticmethod
-    def from_arrays(arrays: Mapping[str, Any], meta: Mapping[str, Any], kind: type[Sums]) -> Memory:
+    def from_arrays(arrays: Mapping[str, Any], meta: Mapping[str, Any], kind: Any) -> Memory:
         """Inverse of `to_arrays`."""
         own = dict(meta["series"])
         groups = tuple((tuple(data), tuple(k)) for data, k in own.pop("groups"))
@@ -240,7 +242,7 @@ def _scaled(sums: Sums, x: Array, coefficient: int, frame: Frame) -> Sums:
         gram = Gram(tuple(map(tuple, terms)), sums.gram.batch_ndim)
         x = x.reshape((1,) * sums.batch_ndim)
     else:
-        one = sums.gram.with_batch_axes(sums.batch_ndim).one_factor(frame)
-        factor = Factor(one.axes, one.window, one.pairs * x, digest_key("scaled", repr(one.key), x))
+        whole = sums.gram.with_batch_axes(sums.batch_ndim).one_factor(frame)
+        factor = Factor(whole.axes, whole.window, whole.pairs * x, digest_key("scaled", repr(whole.key), x))
         gram = Gram(((factor,),), sums.batch_ndim)
     return replace(sums, gram=gram, moment=sums.moment * x, power=sums.power * x, weight=sums.weight * x)

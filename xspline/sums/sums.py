@@ -187,7 +187,9 @@ class Sums:
         gram = Gram.concatenate([part.gram for part in parts], axis, extents, frame)
         tally = Tally.merge(part.tally for part in parts)
         first, *others = (part.memory for part in parts)
-        memory = None if first is None else first.concatenate([m for m in others if m is not None], axis, frame)
+        memory = (
+            None if first is None else first.concatenate([m for m in others if m is not None], axis, frame)
+        )
         return Sums(window, gram, moment, power, weight, count, reference, tally, memory)
 
     @property

@@ -37,6 +37,12 @@ def _add(row: Floats, n: int, e: float, w: float, total: Floats, scalars: Floats
     scalars[2] += 1.0
 
 
+@internal
+def _add_row(x: float, a: Floats, out: Floats, size: int) -> None:
+    for c in range(size):
+        out[c] += x * a[c]
+
+
 @compiled
 def pairs(
     values: NDArray[Any],
@@ -87,8 +93,8 @@ def pairs(
                 lag = position[t] - position[a] if a >= 0 else lags + 1
                 if cut >= 0 and not (a < cut <= t):
                     lag = lags + 1
-                one = 1 if lag == 1 else 0
-                if one:  # the same two rows in most lines: all of them at a time, below
+                is_near = lag == 1
+                if is_near:  # the same two rows in most lines: all of them at a time, below
                     adjacent = True
                     difference = e - before[c]
                     product[c], mass[c] = w * difference, w
@@ -101,20 +107,20 @@ def pairs(
                     slot = lags + lag - 1
                     _add(rows[t], functions, e, w, totals[slot, line], scalars[slot, line])
                     _add(rows[a], functions, before[c], w, totals[slot, line], scalars[slot, line])
-                if cut < 0 and a >= 0 and near[c] + one < 2:
-                    x = w * (2 - near[c] - one)
+                if cut < 0 and a >= 0 and near[c] + is_near < 2:
+                    x = w * (2 - near[c] - is_near)
                     _add(rows[a], functions, before[c], x, totals[lack, line], scalars[lack, line])
-                last[c], before[c], near[c] = t, e, one
+                last[c], before[c], near[c] = t, e, is_near
             if adjacent:
                 _fill(phi[t] - phi[t - 1], row)
                 for i in range(width):
-                    share = product if i < functions else mass
-                    for c in range(size):
-                        own[i, c] += row[i] * share[c]
+                    _add_row(row[i], product if i < functions else mass, own[i], size)
         for c in range(size):
             scalars[0, first + c, 0] += power[c]
             for i in range(width):
                 totals[0, first + c, i] += own[i, c]
             if cut < 0 and last[c] >= 0:
                 x = weight[first + c] * (2 - near[c])
-                _add(rows[last[c]], functions, before[c], x, totals[lack, first + c], scalars[lack, first + c])
+                _add(
+                    rows[last[c]], functions, before[c], x, totals[lack, first + c], scalars[lack, first + c]
+                )

@@ -24,7 +24,7 @@ from xspline.sums.memory import Edge, Memory, Series, folded
 
 @dataclass(frozen=True, eq=False)
 class Rows(Global):
-    """Functions of a coordinate that have the rows of a table at 0, 1, …
+    """Functions of a coordinate that have the rows of a table at whole numbers.
 
     Parameters
     ----------
@@ -94,9 +94,9 @@ class _Pairs:
         totals, scalars = contracted(flat, weight, 0 if along else width)
         if along:  # one line tells for all
             line = next(i for i in np.flatnonzero(weight > 0) if np.isfinite(flat[position >= 0, i]).any())
-            one = np.array(flat[:, line : line + 1], dtype=np.float64)
-            grams = contracted(one, np.ones(1), width)[0][:, 0, n:]
-            known = x[np.isfinite(one[:, 0]) & (position >= 0)]
+            alone = np.array(flat[:, line : line + 1], dtype=np.float64)
+            grams = contracted(alone, np.ones(1), width)[0][:, 0, n:]
+            known = x[np.isfinite(alone[:, 0]) & (position >= 0)]
         for slot in range(slots):
             if not scalars[slot, :, 2].any():
                 continue
@@ -104,7 +104,9 @@ class _Pairs:
             if along:
                 key = digest_key("series", repr((slot, cut, along.key)), known)
                 factor = Factor((k,), ((0, n),), _pair_array(grams[slot], n, plain.batch_ndim), key)
-                gram = Gram((tuple(factor if f is along else f for f in plain.gram.terms[0]),), plain.batch_ndim)
+                gram = Gram(
+                    (tuple(factor if f is along else f for f in plain.gram.terms[0]),), plain.batch_ndim
+                )
             else:
                 table, entries = _as_rows(totals[slot, :, n:].T.reshape(width, *rest), n)
                 pairs = self._over_places(block, entries, table, pairs=True)
@@ -241,11 +243,14 @@ def closed(sums: Sums, space: Space) -> Sums:
     for row in _by_place(memory):
         edge = row[0]
         for after in row[1:]:
-            distance = float(after.coordinates[series.coefficient][0] - edge.coordinates[series.coefficient][-1])
+            distance = float(
+                after.coordinates[series.coefficient][0] - edge.coordinates[series.coefficient][-1]
+            )
             if distance < 0.5 * series.step:
+                begins, ends = _label(after, 0, space, series), _label(edge, -1, space, series)
                 raise ValueError(
-                    f"two parts alternate along {series.dim!r} at the same places: one begins at {_label(after, 0, space, series)}, "
-                    f"before the other ends at {_label(edge, -1, space, series)}, and errors=AR1({series.dim!r}) needs "
+                    f"two parts alternate along {series.dim!r} at the same places: one begins at {begins}, before the "
+                    f"other ends at {ends}, and errors=AR1({series.dim!r}) needs "
                     "the order of observations; share them out by place, or in periods that follow each other "
                     f"(holder={series.dim + '.year'!r})"
                 )

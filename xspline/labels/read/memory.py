@@ -127,25 +127,19 @@ def series_of(
         shared = [name for name, other in spans.items() if other == span and name != dim]
         raise ValueError(
             f"errors=AR1({dim!r}) needs series, and {dim!r} shares the dimension{'s' * (len(span) > 1)} "
-            f"{', '.join(map(str, span))} with {', '.join(shared) or 'others'}: the data are points; put them on a grid "
-            f"(dimensions place and {dim}) first, or use holder= and stderr(method='jackknife')"
+            f"{', '.join(map(str, span))} with {', '.join(shared) or 'others'}: the data are points; put them on a "
+            f"grid (dimensions place and {dim}) first, or use holder= and stderr(method='jackknife')"
         )
     axis = data.dims.index(span[0])
-    if weights is not None and span[0] in weights.dims and _change(weights, span[0]):
+    if weights is not None and span[0] in weights.dims:
         raise ValueError(
-            f"the weights change along {dim!r}, and errors=AR1({dim!r}) has one variance along a series; leave out "
-            f"weights=, or take their mean, weights.mean({str(span[0])!r}), and mark what is missing as NaN"
+            f"weights have the dimension {span[0]!r}, and errors=AR1({dim!r}) has one variance along a series; leave "
+            f"out weights=, or take their mean, weights.mean({str(span[0])!r}), and mark what is missing as NaN"
         )
     k = space.names.index(dim)
     step = _step(data, dim, span[0], np.asarray(x[k]))
     groups = tuple((group.data_axes, group.coefficient_axes) for group in layout.groups)
     return Series(dim, axis, k, step, int(errors.lags), errors.rho, groups, layout.batch_axes)
-
-
-def _change(weights: xr.DataArray, dim: Hashable) -> bool:
-    """Return whether positive weights change along a dimension; zeros leave observations out."""
-    positive = weights.where(weights > 0)
-    return bool((positive.max(dim) > positive.min(dim)).any())
 
 
 def _step(data: xr.DataArray, dim: str, along: Hashable, x: np.ndarray) -> float:

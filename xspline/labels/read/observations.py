@@ -289,9 +289,10 @@ def _check_in_order(holders: Holders, name: str, dim: Hashable) -> None:
     codes = holders.holder_codes
     if holders.dim == dim and np.count_nonzero(np.diff(codes)) >= np.unique(codes).size:
         i = int(np.flatnonzero(np.diff(codes))[0])
+        two = " and ".join(repr(holders.names[code]) for code in codes[i : i + 2])
         raise ValueError(
-            f"holders alternate along {str(dim)!r} ({holders.names[codes[i]]!r} and {holders.names[codes[i + 1]]!r} take "
-            f"turns), and errors=AR1({name!r}) needs the order of observations; share them out by place, or in periods "
+            f"holders alternate along {str(dim)!r} ({two} take turns), "
+            f"and errors=AR1({name!r}) needs the order of observations; share them out by place, or in periods "
             f"that follow each other (holder={name + '.year'!r})"
         )
 

@@ -353,14 +353,16 @@ def _correlation(fit: Fit, correlated: Mapping[str, float]) -> Finding:
     series = [
         name
         for name in correlated
-        if name in fit.space.names and fit.space.axis(name).kind == "time" and not splines_in(fit.space.basis(name))
+        if name in fit.space.names
+        and fit.space.axis(name).kind == "time"
+        and not splines_in(fit.space.basis(name))
     ]
     if series and fit.rho is None:
         rho = correlated[series[0]]
         text = f"{text}, and error bars take errors as independent: they are too short"
         advice = (
-            f"fit(..., errors=xs.AR1({series[0]!r})) takes neighbours as correlated, by about {rho:.2g} from one step to "
-            "the next; fit() without bases follows what neighbours share; or holder='time.year' and "
+            f"fit(..., errors=xs.AR1({series[0]!r})) takes neighbours as correlated, by about {rho:.2g} from one step "
+            "to the next; fit() without bases follows what neighbours share; or holder='time.year' and "
             "stderr(method='jackknife')"
         )
         return Finding("structure", text, advice, warns=fit.fine is None and len(fit.statistics.parts) == 1)

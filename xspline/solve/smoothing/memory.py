@@ -75,7 +75,9 @@ class Likelihood:
         below, here, above = (np.take_along_axis(scores, best[None] + i, 0)[0] for i in (-1, 0, 1))
         for round_ in range(3):
             if round_:
-                below, here, above = (self.score(np.tanh(np.clip(z + i * step, -most, most))) for i in (-1, 0, 1))
+                below, here, above = (
+                    self.score(np.tanh(np.clip(z + i * step, -most, most))) for i in (-1, 0, 1)
+                )
             with np.errstate(invalid="ignore", divide="ignore"):
                 curvature = (below - 2 * here + above) / step**2
                 newton = (below - above) / (2 * step * curvature)
@@ -96,6 +98,8 @@ class Likelihood:
         scores = np.stack([self.score(rho, own) for rho, own in zip(rhos, solved, strict=True)])
         lowest = np.min(scores, axis=0)
         known = np.isfinite(lowest)
-        shares = np.exp(np.where(known, lowest, 0.0) - np.where(known, scores, 0.0)) * (1 - np.stack(rhos) ** 2)
+        shares = np.exp(np.where(known, lowest, 0.0) - np.where(known, scores, 0.0)) * (
+            1 - np.stack(rhos) ** 2
+        )
         shares /= shares.sum(axis=0)
         return list(zip(rhos, shares, solved, strict=True))
