@@ -14,6 +14,7 @@ from xspline.labels.derivatives import EARTH_RADIUS
 from xspline.labels.field import Field, open_field
 from xspline.labels.field_base import Draws
 from xspline.labels.merging import merge_models
+from xspline.labels.read.memory import AR1
 from xspline.labels.report.findings import FitCheck
 from xspline.labels.statistics import Statistics, merge, open_statistics
 from xspline.pde.physics.constrained import ConstrainedField, EquationField
@@ -34,6 +35,7 @@ from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 __version__ = "0.1.0"
 
 __all__ = [
+    "AR1",
     "EARTH_RADIUS",
     "Axis",
     "BSpline",

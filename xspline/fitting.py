@@ -27,6 +27,7 @@ from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
 from xspline.labels.read.coordinates import coordinate_of, space_over, warn_of_degrees
+from xspline.labels.read.memory import AR1, check_errors
 from xspline.labels.read.observations import (
     Observations,
     check_data,
@@ -68,6 +69,7 @@ def fit(
     seconds: float | None = None,
     fine: bool | None = None,
     robust: bool = False,
+    errors: AR1 | None = None,
     **bases: Any,
 ) -> Field[Data]:
     """Fit a smooth, differentiable field through gridded or scattered data, in one pass (paper, section 3.1).
@@ -123,6 +125,8 @@ def fit(
     robust
         Whether gross errors are kept from the field: large residuals count less, in up to ten passes over the data, or,
         beside a fine field, observations that all neighbours contradict are left out. ``summary()`` counts the rest.
+    errors
+        :class:`AR1` where errors remember along a coordinate, as those of most time series do. None: independent ones.
 
     Returns
     -------
@@ -156,7 +160,10 @@ def fit(
     >>> float(far) > 3 * float(near)
     True
     """
+    check_errors(errors, compute=compute, checkpoint=checkpoint, fine=fine or None, robust=robust or None)
+    fine = fine if errors is None else False
     agreed, observed, windows = _walk(data, space, bases, weights, holder, seconds, penalty, compute, fine)
+    observed = [replace(o, errors=errors) for o in observed]
     if robust and not compute:
         raise ValueError(
             "a robust fit weighs residuals, which it has to compute: leave out compute=False, or robust=True"
@@ -254,6 +261,7 @@ def statistics(
     checkpoint: Any = None,
     missing_chunks: str = "warn",
     seconds: float | None = None,
+    errors: AR1 | None = None,
     **bases: Any,
 ) -> Statistics[Data]:
     """Compute the sufficient statistics of some data: G = ΦᵀWΦ, h = ΦᵀWy and sums (paper, equation 5).
@@ -274,7 +282,9 @@ def statistics(
     >>> west.holders, west.count
     (('west',), 200)
     """
+    check_errors(errors, compute=compute, checkpoint=checkpoint)
     agreed, observed = _read(data, space, bases, weights, holder, seconds, default_labels=False)
+    observed = [replace(o, errors=errors) for o in observed]
     return _statistics(data, agreed, observed, holder, device, compute, checkpoint, missing_chunks)
 
 

@@ -64,6 +64,7 @@ from xspline.execution.source import (
     split_by_holder,
 )
 from xspline.kernels import Block, accumulate
+from xspline.kernels.series.lags import joined, remembered
 from xspline.spaces import Frame, Space
 from xspline.sums import HolderSums, Sums
 
@@ -190,7 +191,9 @@ def _add_source(inputs: InputGraph, source: Source, how: _How) -> RemainingKeys:
     """Add the tasks of one prepared source and return the keys of its Sums."""
     graph, space, device, limits = inputs.graph, how.space, how.device, how.limits
     if 0 in source.shape:
+        empty = Block(np.zeros(source.shape), ())
         zero: Any = Sums.zero(space.frame, tuple(source.shape[a] for a in source.layout.batch_axes))
+        zero = _with_memory(zero, empty, source, space)
         if source.holders is not None:
             zero = HolderSums(dict.fromkeys(range(source.holders.count), zero))
         return RemainingKeys((add_data(graph, "zero", zero),))
@@ -422,7 +425,8 @@ def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> 
     """Return the Sums of one block, moved to the device with as many of its coordinates as it has values."""
     shape = tuple(block.values.shape)
     if 0 in shape:
-        return Sums.zero(space.frame, tuple(shape[a] for a in source.layout.batch_axes))
+        zero = Sums.zero(space.frame, tuple(shape[a] for a in source.layout.batch_axes))
+        return _with_memory(zero, block, source, space)
     count = math.prod(shape)
     moved = replace(
         block,
@@ -431,12 +435,23 @@ def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> 
         coordinates=tuple(to_device(x, device) if x.size == count else x for x in block.coordinates),
         weights=tuple((axes, to_device(w, device)) for axes, w in block.weights),
     )
-    return accumulate(moved, source.layout, space)
+    return _with_memory(accumulate(moved, source.layout, space), block, source, space)
+
+
+def _with_memory(sums: Sums, block: Block, source: Source, space: Space) -> Sums:
+    """Return the sums of a block with those over its pairs, where errors remember."""
+    series = source.series
+    return sums if series is None else replace(sums, memory=remembered(block, sums, space, series))
 
 
 def _merged(recipe: _Recipe, *parts: Total) -> Total:
     """Return the sum of neighbours."""
-    return parts[0] if len(parts) == 1 else type(parts[0]).merge(parts, recipe.space.frame)
+    if len(parts) == 1:
+        return parts[0]
+    merged, space = type(parts[0]).merge(parts, recipe.space.frame), recipe.space
+    if isinstance(merged, Sums):
+        return joined(merged, space)
+    return type(merged)({code: joined(own, space) for code, own in merged.items()})
 
 
 def _assemble(frame: Frame, counts: tuple[int, ...], *parts: Total) -> Total:

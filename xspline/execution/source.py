@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from xspline.execution.limits import LIMITS
 from xspline.kernels import Block, Layout
 from xspline.sums import Sums
+from xspline.sums.memory import Series
 
 Slices = tuple[slice, ...]
 T = TypeVar("T")
@@ -79,6 +80,7 @@ class Source:
     layout : which data axes go to which coefficient axes.
     label : what errors call this variable.
     holders : whose the observations are, where several holders share the data; None for one.
+    series : along which axis errors remember, if they do.
     """
 
     values: Any
@@ -87,6 +89,7 @@ class Source:
     layout: Layout
     label: str = "values"
     holders: HolderCodes | None = None
+    series: Series | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -101,6 +101,7 @@ class Field(FieldBase[Data]):
                 fine=_stored_fine(dataset, meta, name, k, statistics.space),
                 residuals=meta.get("residuals", {}).get(name, {}),
                 robust=meta.get("robust", {}).get(name, {}),
+                rho=dataset[f"rho__{k}"].values if f"rho__{k}" in dataset else None,
             )
         penalty = requested if isinstance(requested, str) else penalty_from_dict(requested)
         kind = Draws if meta.get("members") else cls
@@ -120,7 +121,8 @@ class Field(FieldBase[Data]):
             return self.fits
         penalties = {name: fit.penalty for name, fit in self.fits.items() if fit.penalty is not None}
         device = execution.present(self._request.device)
-        solved = solve_variables(self.statistics, penalties, self._request.solver, device)
+        rhos = {name: fit.rho for name, fit in self.fits.items()}
+        solved = solve_variables(self.statistics, penalties, self._request.solver, device, rhos)
         return {
             name: replace(fit, solution=solved[name].solution, weak=solved[name].weak)
             for name, fit in self.fits.items()

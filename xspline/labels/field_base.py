@@ -478,6 +478,8 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         for k, fit in enumerate(self.fits.values()):
             dims = [f"coefficients__{k}__{axis}" for axis in range(fit.coefficients.ndim)]
             contents[f"coefficients__{k}"] = (dims, fit.coefficients)
+            if fit.rho is not None:
+                contents[f"rho__{k}"] = ([f"rho__{k}__{axis}" for axis in range(fit.rho.ndim)], fit.rho)
             if fit.fine is not None:
                 columns, meta.setdefault("fine", {})[fit.name] = fit.fine.to_arrays()
                 for key, array in columns.items():

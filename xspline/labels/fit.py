@@ -19,6 +19,7 @@ from xspline.labels.statistics import Statistics
 from xspline.solve import (
     Choice,
     Factorisation,
+    Likelihood,
     Penalty,
     Resources,
     Roughness,
@@ -28,10 +29,12 @@ from xspline.solve import (
     choose,
     condition,
     condition_bound,
+    criterion_of,
     solve,
 )
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram, Sums
+from xspline.sums.memory import whitened
 
 #: A penalty, or the name of the criterion that chooses one: "reml", "gcv" or "holders".
 RequestedPenalty: TypeAlias = Penalty | str
@@ -48,6 +51,8 @@ _LONG_NAMES = {
     "r2": "share of the weighted variance that is explained",
     "sigma": "standard deviation of an observation of weight 1",
     "edf": "effective degrees of freedom",
+    "ar1": "correlation of errors one step apart",
+    "effective": "independent observations that tell as much of the mean",
 }
 
 
@@ -95,6 +100,8 @@ class Fit:
     fine : the fine field that is added to all terms together; None for a single field.
     residuals : what residuals say of the model, as plain data; empty where none were looked at.
     robust : of a robust fit, ``passes`` over the data and whether weights ``settled`` in them; else empty.
+    rho : where errors remember, the correlation of those one step apart, over batch dimensions; None for independent
+        ones.
     weak : of nearly singular members how much larger errors are in one direction than elsewhere, else 0; None for none.
     """
 
@@ -108,6 +115,7 @@ class Fit:
     fine: Fine | None = None
     residuals: Mapping[str, Any] = field(default_factory=dict)
     robust: Mapping[str, Any] = field(default_factory=dict)
+    rho: np.ndarray | None = None
     weak: np.ndarray | None = None
 
     @property
@@ -132,8 +140,25 @@ class Fit:
 
     @property
     def total(self) -> Sums:
-        """The sums of all parts."""
-        return self.statistics.total(self.name)
+        """The sums of all parts, with R⁻¹ between observations whose errors remember."""
+        return self.statistics.total(self.name) if self.rho is None else self._whitened
+
+    @functools.cached_property
+    def _whitened(self) -> Sums:
+        return whitened(self.statistics.complete(self.name), np.asarray(self.rho), self.space.frame)
+
+    @property
+    def remembers(self) -> str:
+        """The coordinate along which errors remember; empty for independent ones."""
+        memory = None if self.rho is None else self.statistics.total(self.name).memory
+        return "" if memory is None else memory.series.dim
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """That of the correlation of errors that remember."""
+        resources, solver = execution.resources(None), self.solved.factorisation.choice.name
+        complete = self.statistics.complete(self.name)
+        return Likelihood(complete, self.space, self.known_penalty, solver, resources)
 
     @property
     def is_lazy(self) -> bool:
@@ -246,10 +271,21 @@ class Fit:
         """How far from evenly the data and the penalty determine each field, see :func:`xspline.solve.condition`."""
         return condition(self.total, self.space, self.solved.factorisation)
 
+    def _as_independent(self, rss: np.ndarray) -> tuple[Sums, np.ndarray, dict[str, np.ndarray]]:
+        """Return sums and Σw e² that take no memory into account, and what is to be said of it."""
+        sums = self.statistics.total(self.name)
+        if self.rho is None:
+            return sums, rss, {}
+        c, frame = np.where(self.solved.determined, self.solved.coefficients, np.nan), self.space.frame
+        with np.errstate(divide="ignore", invalid="ignore"):
+            effective = self.total.weight * sums.count / sums.weight
+        return sums, sums.rss(sums.centred(c, frame), frame), {"ar1": self.rho, "effective": effective}
+
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
-        variable, sums, factorisation = self.variable, self.total, self.solved.factorisation
+        variable, factorisation = self.variable, self.solved.factorisation
         edf, rss = self._edf_and_rss_of_all
+        sums, rss, remembered = self._as_independent(rss)
         with np.errstate(divide="ignore", invalid="ignore"):
             values = {
                 "count": sums.count,
@@ -258,6 +294,7 @@ class Fit:
                 "r2": 1 - rss / spread_of(sums, self.space),
                 "sigma": self.noise(),
                 "edf": edf,
+                **remembered,
             }
         rows = {}
         for key, value in values.items():
@@ -346,6 +383,7 @@ def solve_variables(
     penalties: Mapping[str, RequestedPenalty],
     solver: str | None,
     device: str | None = None,
+    rhos: Mapping[str, np.ndarray | None] | None = None,
 ) -> dict[str, Fit]:
     """Return the fit of every variable; those with the same Gram and penalty share one factorisation.
 
@@ -355,16 +393,50 @@ def solve_variables(
     penalties : a penalty, or the name of a criterion, for each variable.
     solver : the name of a solver; None chooses one by structure.
     device : where large dense systems are solved: None (the host) or "cuda".
+    rhos : correlations of errors that remember, where they are known.
     """
     space, resources = statistics.space, execution.resources(device)
     fits: dict[str, Fit] = {}
     for name, requested in penalties.items():
         total, parts = statistics.total(name), [part.sums[name] for part in statistics.parts]
+        if total.memory is not None:
+            fits[name] = _remembering(statistics, name, requested, solver, resources, (rhos or {}).get(name))
+            continue
         equal = (fit for fit in fits.values() if fit.penalty == requested and not fit.choice)
         shared = next((f.solved.factorisation for f in equal if f.total.gram.equals(total.gram)), None)
         solution, penalty, choice = _solved(total, space, requested, solver, parts, resources, shared)
         fits[name] = Fit(statistics, name, solution.coefficients, penalty, choice, solution)
     return {name: _without_weak(fit) for name, fit in fits.items()}
+
+
+def _remembering(
+    statistics: Statistics[Any],
+    name: str,
+    requested: RequestedPenalty,
+    solver: str | None,
+    resources: Resources,
+    rho: np.ndarray | None,
+) -> Fit:
+    """Return the fit of one variable whose errors remember: ρ and the penalty in turn, until ρ stays."""
+    space, sums = statistics.space, statistics.complete(name)
+    memory = sums.memory
+    if criterion_of(requested) == "holders":
+        raise ValueError(
+            "penalty='holders' predicts each part as if errors were independent, and errors=AR1(...) says that they "
+            "are not; pass penalty='reml'"
+        )
+    if rho is None and memory is not None and memory.series.rho is not None:
+        rho = np.full(sums.batch, memory.series.rho)
+    given, rho = rho is not None, np.zeros(sums.batch) if rho is None else rho
+    for _ in range(10):
+        before = rho
+        white = whitened(sums, rho, space.frame)
+        solution, penalty, choice = _solved(white, space, requested, solver, (), resources)
+        if given:
+            break
+        rho = np.tanh(Likelihood(sums, space, penalty, solver, resources).maximum()[0])
+        given = not _is_choice(requested) or bool(np.max(np.abs(rho - before), initial=0.0) < 0.01)
+    return Fit(statistics, name, solution.coefficients, penalty, choice, solution, rho=rho)
 
 
 def _without_weak(fit: Fit) -> Fit:

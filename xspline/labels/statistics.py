@@ -11,6 +11,7 @@ import xarray as xr
 
 from xspline import execution, notebook
 from xspline.arguments import NotAnArray, checked
+from xspline.kernels.series.lags import closed
 from xspline.labels.errors import read_errors_name_labels, unknown_name
 from xspline.labels.read.coordinates import warn_left_out
 from xspline.labels.read.observations import Variable
@@ -105,6 +106,13 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
             ordered = sorted(self.parts, key=lambda part: part.digest)
             self._total_cache[name] = Sums.merge([part.sums[name] for part in ordered], self.space.frame)
         return self._total_cache[name]
+
+    def complete(self, name: str) -> Sums:
+        """Return the total of one variable with the edges of all parts joined, where errors remember."""
+        key = f"{name} complete"  # beside the totals
+        if key not in self._total_cache:
+            self._total_cache[key] = closed(self.total(name), self.space)
+        return self._total_cache[key]
 
     def _check_computed(self) -> None:
         if self.is_lazy:

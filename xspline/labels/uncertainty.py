@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from xspline import execution
 from xspline.kernels import Group, Layout
+from xspline.kernels.series.lags import closed
 from xspline.labels.fine.field import rows_of
 from xspline.labels.fit import Fit, selection
 from xspline.solve import ConvergenceError, Factorisation, Penalty, SingularSystemError, TooLargeError, solve
 from xspline.solve import strength_derivatives as derivatives_by_log_strength
 from xspline.solve.progress import counted
 from xspline.sums import Gram, leave_one_out, masked_pairs, observed_cells, outer_pairs
+from xspline.sums.memory import whitened
 
 Array = NDArray[np.float64]
 
@@ -143,7 +145,7 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
                     f"(solver={factorisation.choice.name!r}); pass method='draws', or fit with solver='banded', if "
                     "its memory suffices"
                 )
-            pairs = factorisation.inverse_pairs() * fit.sigma() ** 2
+            pairs = _exact_pairs(fit)
         case "draws":
             n = number_of_draws(fit, requested)
             pairs = _drawn_pairs(fit, n, np.random.default_rng(requested.seed), nbytes)
@@ -167,6 +169,21 @@ def degrees_of_freedom(fit: Fit, requested: Requested, method: str) -> Array:
     if method == "draws" and fit.solved.factorisation.near is None:
         left = 1 / (1 / left + 1 / number_of_draws(fit, requested))  # the draws' own scatter
     return np.asarray(left)
+
+
+def _exact_pairs(fit: Fit) -> Array:
+    """Return the pair form of σ̂² (G + Λ)⁻¹; where ρ was chosen, of its mixture over what that leaves open."""
+    memory = fit.statistics.total(fit.name).memory if fit.rho is not None else None
+    if memory is None or memory.series.rho is not None:
+        return np.asarray(fit.solved.factorisation.inverse_pairs() * fit.sigma() ** 2)
+    likelihood, axes = fit.likelihood, len(fit.space.shape)
+    pairs, square = np.zeros(()), np.zeros(())
+    for _, share, (sums, solution) in likelihood.nodes(*likelihood.maximum()):
+        degrees = np.maximum(sums.count - solution.factorisation.edf(), 1)
+        pairs = pairs + share * solution.rss / degrees * solution.factorisation.inverse_pairs()
+        apart = np.where(solution.determined, solution.coefficients - fit.solved.coefficients, np.nan)
+        square = square + outer_pairs(np.expand_dims(apart * np.sqrt(share), axes), fit.space.frame)
+    return np.asarray(pairs + square)
 
 
 def roots(fit: Fit, requested: Requested, device: str | None = None) -> tuple[list[Array], dict[str, Any]]:
@@ -217,8 +234,8 @@ def _assumptions(fit: Fit, requested: Requested, method: str, with_choice: bool)
         n = len(fit.sums)
         comment = f"assumes errors that are independent between the {n} parts, not within them"
         return {"method": method, "comment": comment, "degrees_of_freedom": n - 1}
-    comment = INDEPENDENT
-    if fit.choice:
+    comment = INDEPENDENT if fit.rho is None else "assumes AR(1) errors"
+    if fit.choice and fit.rho is None:
         comment = WITH_CHOICE if with_choice else WITHOUT_CHOICE
     attrs: dict[str, Any] = {"method": method, "comment": comment}
     if method == "draws":
@@ -374,6 +391,9 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
             'observations with holders, for example fit(..., holder="time.year"), or merge those of several'
         )
     remaining = {name: leave_one_out(fit.sums, space.frame) for name, fit in fits.items()}
+    for name, fit in fits.items():
+        if fit.rho is not None:
+            remaining[name] = [whitened(closed(s, space), fit.rho, space.frame) for s in remaining[name]]
     coefficients: dict[str, list[Array]] = {name: [] for name in fits}
     resources = execution.resources(execution.present(device))
     for number in counted(len(parts), 1, "fits without one holder"):

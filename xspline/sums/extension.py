@@ -61,7 +61,11 @@ def moved(sums: Sums, moves: tuple[Move, ...]) -> Sums:
             moment = np.moveaxis(np.tensordot(move.matrix, moment, (1, axis)), 0, axis)
     window = tuple((start + move.shift, n) for (start, n), move in zip(sums.window, moves, strict=True))
     terms = tuple(tuple(_moved_factor(factor, moves) for factor in term) for term in sums.gram.terms)
-    return replace(sums, window=window, moment=moment, gram=replace(sums.gram, terms=terms))
+    memory = sums.memory
+    if memory is not None:
+        memory = replace(memory, lagged=tuple(moved(own, moves) for own in memory.lagged))
+    gram = replace(sums.gram, terms=terms)
+    return replace(sums, window=window, moment=moment, gram=gram, memory=memory)
 
 
 def _moved_factor(factor: Factor, moves: tuple[Move, ...]) -> Factor:

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from xspline.spaces import Frame
 from xspline.sums.gram import Gram
+from xspline.sums.memory import Memory
 from xspline.sums.window import Array, Window, add_into, embed, lengths, take, union
 
 Index: TypeAlias = tuple[int, ...] | None
@@ -86,6 +87,7 @@ class Sums:
     count : [b..], number of observations with w > 0.
     reference : [b..], r. Batch extents are 1 (shared) or n everywhere; without batch axes these have shape ().
     tally : what was left out.
+    memory : sums over pairs, where errors remember.
     """
 
     window: Window
@@ -96,6 +98,7 @@ class Sums:
     count: NDArray[np.int64]
     reference: Array
     tally: Tally = field(default_factory=Tally)
+    memory: Memory | None = None
 
     def __post_init__(self) -> None:
         for name in ("moment", *_PER_MEMBER):
@@ -140,7 +143,9 @@ class Sums:
         )
         gram = Gram.merge([part.gram for part in moved], frame)
         tally = Tally.merge(part.tally for part in moved)
-        return Sums(window, gram, moment, power, weight, count, moved[0].reference, tally)
+        first, *others = sorted((part.memory for part in parts), key=lambda memory: memory is None)
+        memory = None if first is None else first.merge(others, frame)
+        return Sums(window, gram, moment, power, weight, count, moved[0].reference, tally, memory)
 
     @staticmethod
     def concatenate(parts: Sequence[Sums], axis: int, frame: Frame) -> Sums:
@@ -176,7 +181,11 @@ class Sums:
         )
         gram = Gram.concatenate([part.gram for part in parts], axis, extents, frame)
         tally = Tally.merge(part.tally for part in parts)
-        return Sums(window, gram, moment, power, weight, count, reference, tally)
+        first, *others = (part.memory for part in parts)
+        memory = (
+            None if first is None else first.concatenate([m for m in others if m is not None], axis, frame)
+        )
+        return Sums(window, gram, moment, power, weight, count, reference, tally, memory)
 
     @property
     def batch_ndim(self) -> int:
@@ -198,7 +207,8 @@ class Sums:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         per_member = self.power.nbytes + self.weight.nbytes + self.count.nbytes + self.reference.nbytes
-        return self.gram.nbytes + self.moment.nbytes + per_member
+        pairs = 0 if self.memory is None else self.memory.nbytes
+        return self.gram.nbytes + self.moment.nbytes + per_member + pairs
 
     def recentred(self, reference: ArrayLike, frame: Frame) -> Sums:
         """The same data with another reference r.
@@ -260,7 +270,11 @@ class Sums:
         pairs, gram = self.gram.to_arrays()
         arrays = {name: getattr(self, name) for name in ("moment", *_PER_MEMBER)}
         window = [list(span) for span in self.window]
-        return {**arrays, **pairs}, {"window": window, "gram": gram, "tally": self.tally.to_dict()}
+        meta = {"window": window, "gram": gram, "tally": self.tally.to_dict()}
+        if self.memory is not None:
+            lagged, meta["memory"] = self.memory.to_arrays()
+            pairs |= lagged
+        return {**arrays, **pairs}, meta
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Sums:
@@ -272,7 +286,8 @@ class Sums:
         window = tuple((int(start), int(length)) for start, length in meta["window"])
         gram = Gram.from_arrays(arrays, meta["gram"])
         tally = Tally.from_dict(meta["tally"])
-        return Sums(window, gram, moment, power, weight, count, reference, tally)
+        memory = Memory.from_arrays(arrays, meta["memory"], Sums) if "memory" in meta else None
+        return Sums(window, gram, moment, power, weight, count, reference, tally, memory)
 
     def digest(self) -> str:
         """SHA-256 of the contents, in hexadecimal; the same on every machine."""

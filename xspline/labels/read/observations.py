@@ -14,6 +14,7 @@ from xspline.execution import HolderCodes, Source, type_of_blocks
 from xspline.labels.errors import label_text, place, unknown_name
 from xspline.labels.read.cf import auxiliary
 from xspline.labels.read.coordinates import Arrangement, arrange, floats, seam_once
+from xspline.labels.read.memory import AR1, series_of
 from xspline.solve.errors import warn
 from xspline.spaces import Space
 
@@ -208,6 +209,7 @@ class Observations:
     pooled : dimensions of repeated observations.
     weights : relative precisions over some of the dimensions, or None.
     holders : who contributed them, or None where there is one holder.
+    errors : how errors remember; None for independent ones.
     """
 
     data: xr.DataArray
@@ -215,6 +217,7 @@ class Observations:
     pooled: tuple[Hashable, ...]
     weights: xr.DataArray | None = None
     holders: Holders | None = None
+    errors: AR1 | None = None
 
     @property
     def arrangement(self) -> Arrangement:
@@ -252,7 +255,14 @@ class Observations:
                 )
             codes = HolderCodes(data.dims.index(dim), self.holders.holder_codes, len(self.holders.names))
         array = LazyReader(values) if is_lazily_indexed(values) else values.data
-        return Source(array, coordinates, weights, arrangement.layout(), self.name, codes)
+        layout = arrangement.layout()
+        series = None
+        if self.errors is not None:
+            spans = dict(zip(arrangement.names, arrangement.spans, strict=True))
+            series = series_of(self.errors, space, data, spans, coordinates, self.weights, layout)
+            if self.holders is not None:
+                _check_in_order(self.holders, self.errors.dim, data.dims[series.axis])
+        return Source(array, coordinates, weights, layout, self.name, codes, series)
 
     def variable(self) -> Variable:
         """Return what outputs need to know of these labels."""
@@ -271,6 +281,19 @@ class Observations:
             loaded,
             batch,
             tuple(data.sizes[d] for d in batch),
+        )
+
+
+def _check_in_order(holders: Holders, name: str, dim: Hashable) -> None:
+    """Raise ValueError where holders alternate along a series."""
+    codes = holders.holder_codes
+    if holders.dim == dim and np.count_nonzero(np.diff(codes)) >= np.unique(codes).size:
+        i = int(np.flatnonzero(np.diff(codes))[0])
+        two = " and ".join(repr(holders.names[code]) for code in codes[i : i + 2])
+        raise ValueError(
+            f"holders alternate along {str(dim)!r} ({two} take turns), "
+            f"and errors=AR1({name!r}) needs the order of observations; share them out by place, or in periods "
+            f"that follow each other (holder={name + '.year'!r})"
         )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from xspline import notebook
 from xspline.labels.fit import Fit
 from xspline.labels.read import defaults
+from xspline.labels.read.memory import splines_in
 from xspline.solve import Roughness, rounded
 from xspline.solve.errors import warn
 from xspline.spaces import Basis, BSpline, Union
@@ -336,19 +337,41 @@ def _errors(fit: Fit) -> Iterator[Finding]:
             "data.to_dataframe().drop_duplicates() does"
         )
         yield Finding("repeated", text, advice, warns=seen["repeated"] > 10 * REPEATED * seen["count"])
-    if seen["correlated"]:
-        along = ", ".join(f"{name} ({r:.2g})" for name, r in seen["correlated"].items())
-        text = f"residuals of neighbours are correlated along {along}"
-        advice = (
-            "the functions cannot follow the field, or errors are correlated, and error bars are too short for either: "
-            "fit() without bases follows what neighbours share, or take more functions; for errors that are correlated "
-            "within years, holder='time.year' and stderr(method='jackknife')"
-        )
-        yield Finding("structure", text, advice)
-    if seen["uneven"] and not seen["far"] and not seen["correlated"]:  # either makes parts differ
+    modelled = fit.remembers
+    if correlated := {name: r for name, r in seen["correlated"].items() if name != modelled}:
+        yield _correlation(fit, correlated)
+    if seen["uneven"] and not seen["far"] and not correlated:  # either makes parts differ
         along = ", ".join(f"{name} ({ratio:.2g} times)" for name, ratio in seen["uneven"].items())
         text = f"residuals are larger in some parts than in others along {along}"
         yield Finding("uneven", text, "say so by weights=, 1/σ² where σ is the error of each value")
+
+
+def _correlation(fit: Fit, correlated: Mapping[str, float]) -> Finding:
+    """Residuals of neighbours that are alike; a warning where the errors of a series alone are too short for it."""
+    along = ", ".join(f"{name} ({r:.2g})" for name, r in correlated.items())
+    text = f"residuals of neighbours are correlated along {along}"
+    series = [
+        name
+        for name in correlated
+        if name in fit.space.names
+        and fit.space.axis(name).kind == "time"
+        and not splines_in(fit.space.basis(name))
+    ]
+    if series and fit.rho is None:
+        rho = correlated[series[0]]
+        text = f"{text}, and error bars take errors as independent: they are too short"
+        advice = (
+            f"fit(..., errors=xs.AR1({series[0]!r})) takes neighbours as correlated, by about {rho:.2g} from one step "
+            "to the next; fit() without bases follows what neighbours share; or holder='time.year' and "
+            "stderr(method='jackknife')"
+        )
+        return Finding("structure", text, advice, warns=fit.fine is None and len(fit.statistics.parts) == 1)
+    advice = (
+        "the functions cannot follow the field, or errors are correlated, and error bars are too short for either: "
+        "fit() without bases follows what neighbours share, or take more functions; for errors that are correlated "
+        "within years, holder='time.year' and stderr(method='jackknife')"
+    )
+    return Finding("structure", text, advice)
 
 
 def _gross(seen: Mapping[str, Any]) -> Iterator[Finding]:

@@ -1,0 +1,338 @@
+"""Errors that remember: equal to dense generalised least squares, whatever chunks and holders; ρ and its error bars."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import warnings
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+
+LAGS = 4
+TIME = np.arange("1990-01", "1998-01", dtype="datetime64[M]").astype("datetime64[ns]")
+SEASON = xs.Polynomial(1) + xs.Fourier(1, "year")
+
+
+def noise(rng: np.random.Generator, rho: float, *shape: int) -> np.ndarray:
+    """Return AR(1) errors of variance 1 along the first axis."""
+    e = rng.standard_normal(shape)
+    for i in range(1, len(e)):
+        e[i] = rho * e[i - 1] + math.sqrt(1 - rho**2) * e[i]
+    return e
+
+
+def grid(gaps: float = 0.15, rho: float = 0.6) -> xr.DataArray:
+    rng = np.random.default_rng(0)
+    lat = np.linspace(0, 10, 6)
+    values = 290 + np.sin(lat) + noise(rng, rho, TIME.size, 6)
+    data = xr.DataArray(values, {"time": TIME, "lat": lat}, ("time", "lat"), "sst", {"units": "K"})
+    data[10:13, 2] = np.nan
+    data[30:36, 1] = np.nan
+    return data.where(rng.random(data.shape) >= gaps)
+
+
+@functools.cache
+def agreed() -> xs.Space:
+    return xs.space(grid(), time=SEASON, lat=xs.BSpline(5))
+
+
+def dense(data: xr.DataArray, space: xs.Space, rho: float) -> tuple[np.ndarray, float, np.ndarray, float]:
+    """Return c, σ² and (ΦᵀR⁻¹Φ)⁻¹ of generalised least squares, and log|R|, from matrices over the observations."""
+    designs = {
+        n: f.design(space.to_float(n, data[n].values))
+        for n, f in zip(space.names, space.features, strict=True)
+    }
+    gram, moment, power, logdet, count = 0.0, 0.0, 0.0, 0.0, 0
+    for j in range(data.sizes["lat"]):
+        y = data.values[:, j] - 290
+        known = np.flatnonzero(np.isfinite(y))
+        for run in np.split(known, np.flatnonzero(np.diff(known) > LAGS) + 1):
+            r = rho ** np.abs(np.subtract.outer(run, run))
+            phi = np.kron(designs["time"][run], designs["lat"][j])
+            gram = gram + phi.T @ np.linalg.solve(r, phi)
+            moment = moment + phi.T @ np.linalg.solve(r, y[run])
+            power = power + y[run] @ np.linalg.solve(r, y[run])
+            logdet, count = logdet + np.linalg.slogdet(r)[1], count + run.size
+    c = np.linalg.solve(gram, moment)
+    return c, (power - moment @ c) / (count - c.size), np.linalg.inv(gram), logdet
+
+
+def assert_is_dense(field: xs.Field, data: xr.DataArray, rho: float = 0.6) -> None:
+    space = field.space
+    c, variance, inverse, logdet = dense(data, space, rho)
+    at = data.isel(time=[3, 50], lat=[1, 4])
+    phi = np.kron(
+        *(f.design(space.to_float(n, at[n].values)) for n, f in zip(space.names, space.features, strict=True))
+    )
+    expected = (290 + phi @ c).reshape(2, 2)
+    np.testing.assert_allclose(field.predict(at), expected, rtol=1e-10)
+    error = np.sqrt(variance * np.einsum("ip,pq,iq->i", phi, inverse, phi)).reshape(2, 2)
+    np.testing.assert_allclose(field.stderr(at), error, rtol=1e-9)
+    np.testing.assert_allclose(field.summary().sigma, math.sqrt(variance), rtol=1e-10)
+    sums = field.statistics.complete(data.name)
+    np.testing.assert_allclose(sums.memory.logdet(np.asarray(rho)), logdet, rtol=1e-12)
+
+
+ERRORS = xs.AR1("time", rho=0.6)
+
+
+@pytest.mark.parametrize("chunks", [None, {"time": 20, "lat": 4}, {"time": 1}, {"time": 3, "lat": 1}])
+def test_a_fit_is_that_of_dense_generalised_least_squares(chunks: dict[str, int] | None) -> None:
+    data = grid()
+    field = xs.fit(data if chunks is None else data.chunk(chunks), agreed(), penalty=0, errors=ERRORS)
+    assert_is_dense(field, data)
+
+
+def test_a_store_is_read_once_with_no_gap_at_chunks(tmp_path) -> None:
+    data = grid()
+    data.chunk(time=7, lat=2).to_zarr(tmp_path / "data.zarr", consolidated=False)
+    stored = xr.open_zarr(tmp_path / "data.zarr", chunks=None, consolidated=False).sst
+    assert_is_dense(xs.fit(stored, agreed(), penalty=0, errors=ERRORS), data)
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_holders_in_space_and_in_time_merge_exactly(lazily: bool, tmp_path) -> None:
+    data = grid()
+    pieces = {
+        "north": data.isel(lat=slice(3, 6)),
+        "late": data.isel(lat=slice(0, 3), time=slice(41, None)),
+        "early": data.isel(lat=slice(0, 3), time=slice(0, 39)),
+        "two": data.isel(lat=slice(0, 3), time=slice(39, 41)),
+    }
+    parts = []
+    for holder, piece in pieces.items():
+        own = piece.chunk(time=5, lat=1 + len(parts)) if lazily else piece
+        part = xs.statistics(own, agreed(), holder=holder, errors=ERRORS)
+        part.to_zarr(tmp_path / f"{holder}.zarr")
+        parts.append(xs.open_statistics(tmp_path / f"{holder}.zarr"))
+    merged = xs.merge(parts)
+    assert_is_dense(merged.solve(0), data)
+    assert_is_dense(xs.merge(parts[::-1]).collapse().solve(0), data)
+
+
+def test_years_are_holders_and_the_jackknife_leaves_them_out() -> None:
+    data = grid()
+    field = xs.fit(data, agreed(), penalty=0, errors=ERRORS, holder="time.year")
+    assert_is_dense(field, data)
+    at = {"time": ["1994-01-01"], "lat": [5.0]}
+    assert 0.3 < (field.stderr(at, method="jackknife") / field.stderr(at)).item() < 3
+    without = field.statistics.without("1993").solve(0)
+    assert_is_dense(without, data.where(data.time.dt.year != 1993))
+
+
+def test_a_grid_without_gaps_keeps_its_product() -> None:
+    field = xs.fit(grid(0.0).fillna(290.0), agreed(), penalty=0, errors=ERRORS)
+    assert len(field.fits["sst"].total.gram.terms) == 1
+    assert len(field.fits["sst"].total.gram.terms[0]) == 2
+
+
+def test_each_pixel_has_its_own_correlation() -> None:
+    data = grid()
+    bare, chunked = (
+        xs.fit(d, time=SEASON, errors=xs.AR1("time")) for d in (data, data.chunk(time=11, lat=4))
+    )
+    xr.testing.assert_allclose(bare.summary(), chunked.summary(), rtol=1e-9)
+    assert bare.summary().ar1.dims == ("lat",)
+    alone = xs.fit(data.isel(lat=2), time=SEASON, errors=xs.AR1("time"))
+    np.testing.assert_allclose(bare.summary().ar1[2], alone.summary().ar1, atol=1e-6)
+    at = {"time": ["1993-01-01"]}
+    np.testing.assert_allclose(bare.stderr(at)[0, 2], alone.stderr(at)[0], rtol=1e-5)
+
+
+def test_the_likelihood_of_rho_is_that_of_dense_matrices() -> None:
+    data = grid()
+    found = float(xs.fit(data, agreed(), penalty=0, errors=xs.AR1("time")).summary().ar1)
+
+    def reml(rho: float) -> float:
+        c, variance, inverse, logdet = dense(data, agreed(), rho)
+        degrees = int(data.count()) - c.size
+        return degrees * math.log(variance) - np.linalg.slogdet(inverse)[1] + logdet
+
+    rhos = found + np.linspace(-0.02, 0.02, 41)
+    assert abs(rhos[np.argmin([reml(r) for r in rhos])] - found) < 2e-3
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.8])
+def test_rho_is_recovered_and_the_effective_size_with_it(rho: float) -> None:
+    time = np.arange("1900-01", "1990-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    values = noise(np.random.default_rng(3), rho, time.size)
+    field = xs.fit(xr.DataArray(values, {"time": time}, "time", "u"), time=SEASON, errors=xs.AR1("time"))
+    table = field.summary()
+    assert abs(float(table.ar1) - rho) < 3 * math.sqrt((1 - rho**2) / time.size) + 0.01
+    expected = time.size * (1 - table.ar1) / (1 + table.ar1)
+    assert abs(float(table.effective / expected) - 1) < 0.05
+
+
+def test_smoothing_in_space_and_rho_are_chosen_together() -> None:
+    field = xs.fit(grid(), agreed(), penalty="reml", errors=xs.AR1("time"))
+    assert abs(float(field.summary().ar1) - 0.6) < 0.12
+    assert np.isfinite(field.stderr(time=["1993-01-01"], lat=[5.0])).all()
+
+
+def test_a_field_in_a_file_has_the_same_errors(tmp_path) -> None:
+    field = xs.fit(grid(), time=SEASON, errors=xs.AR1("time"))
+    field.to_netcdf(tmp_path / "field.nc")
+    opened = xs.open_field(tmp_path / "field.nc")
+    at = {"time": ["1993-01-01"]}
+    xr.testing.assert_allclose(opened.stderr(at), field.stderr(at))
+    xr.testing.assert_allclose(opened.summary(), field.summary())
+
+
+def test_months_left_out_of_the_labels_are_gaps() -> None:
+    data = grid()
+    fewer = data.drop_isel(time=[20, 21, 50])
+    field = xs.fit(fewer, agreed(), penalty=0, errors=ERRORS)
+    blank = data.copy()
+    blank[[20, 21, 50]] = np.nan
+    assert_is_dense(field, blank)
+
+
+def test_statistics_of_longer_records_go_on() -> None:
+    data = grid()
+    first = xs.statistics(data[:50], time=SEASON, lat=xs.BSpline(5), errors=ERRORS, holder="a")
+    longer = first.extend(time=TIME[-1])
+    both = longer + xs.statistics(data[50:], longer.space, errors=ERRORS, holder="b")
+    assert_is_dense(both.solve(0), data)
+
+
+def test_the_accessor_and_datasets_take_errors() -> None:
+    data = grid().to_dataset().assign(twice=2 * grid())
+    table = data.spline.fit(time=SEASON, errors=xs.AR1("time")).summary()
+    np.testing.assert_allclose(table.ar1.sel(variable="sst"), table.ar1.sel(variable="twice"), rtol=1e-6)
+    assert data.sst.spline.statistics(agreed(), errors=ERRORS).count == int(grid().count())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"time": xs.BSpline(8)}, "has a B-spline, which follows what errors=AR1"),
+        ({"errors": xs.AR1("lon")}, "no fitted coordinate for errors"),
+        ({"errors": 0.5}, "has to be an xs.AR1"),
+        ({"compute": False}, "leave out compute=False"),
+        ({"robust": True}, "leave out robust=True"),
+        ({"fine": True}, "leave out fine=True"),
+        ({"checkpoint": "kept"}, "leave out checkpoint="),
+        ({"penalty": "holders", "lat": xs.BSpline(5)}, "pass penalty='reml'"),
+        ({"holder": xr.DataArray(np.arange(96) % 2, dims="time")}, "holders alternate along 'time'"),
+        ({"weights": xr.DataArray(np.arange(1.0, 97), dims="time")}, "weights have the dimension 'time'"),
+    ],
+)
+def test_what_does_not_go_with_errors_that_remember_is_said(change: dict, message: str) -> None:
+    arguments = {"time": SEASON, "errors": xs.AR1("time")} | change
+    with pytest.raises((ValueError, TypeError), match=message):
+        xs.fit(grid(), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (grid()[::-1], "do not ascend.*sortby"),
+        (
+            grid()
+            .isel(time=[0, 1, 2, 3, 4])
+            .assign_coords(time=TIME[0] + np.array([0, 1, 2, 3.4, 4.4]) * np.timedelta64(240, "h")),
+            "irregular: .*resample",
+        ),
+        (grid()[:1], "two labels along 'time', and there is 1"),
+        (grid().stack(point=("time", "lat")).reset_index("point"), "shares the dimension point with lat"),
+    ],
+)
+def test_labels_that_are_no_series_are_refused(data: xr.DataArray, message: str) -> None:
+    bases = {"lat": xs.Polynomial(1)} if "point" in data.dims else {}
+    with pytest.raises(ValueError, match=message):
+        xs.fit(data, time=xs.Polynomial(1, domain=("1990", "1999")), errors=xs.AR1("time"), **bases)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dim": 3}, "name the coordinate along which errors remember"),
+        ({"dim": "time", "rho": 1.0}, "a correlation is a number from -0.99 to 0.99"),
+        ({"dim": "time", "lags": 0}, "an integer from 1 to 12"),
+    ],
+)
+def test_an_ar1_is_checked(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        xs.AR1(**arguments)
+
+
+def test_parts_that_remember_differently_do_not_merge() -> None:
+    data = grid()
+    parts = [xs.statistics(data[:50], agreed(), holder="a", errors=ERRORS)]
+    with pytest.raises(ValueError, match="compute both with the same errors="):
+        xs.merge([*parts, xs.statistics(data[50:], agreed(), holder="b")]).solve(0)
+    odd = [xs.statistics(data[k::2], agreed(), holder=h, errors=ERRORS) for k, h in enumerate("ab")]
+    with pytest.raises(ValueError, match=r"two parts alternate along 'time'.*time.year"):
+        xs.merge(odd).solve(0)
+
+
+def test_rho_of_zero_is_the_plain_fit() -> None:
+    data = grid()
+    with pytest.warns(xs.FitWarning, match="xs.AR1"):
+        plain = xs.fit(data, agreed(), penalty=0)
+    field = xs.fit(data, agreed(), penalty=0, errors=xs.AR1("time", rho=0))
+    np.testing.assert_allclose(field.coefficients, plain.coefficients, rtol=1e-10)
+
+
+def simulated(rho: float, gaps: float, replicates: int, seed: int, lags: int = 4) -> tuple[float, float]:
+    """Return how often intervals of 95 % hold the trend of 240 months, with errors that remember and without."""
+    rng = np.random.default_rng(seed)
+    time = np.arange("1990-01", "2010-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    values = noise(rng, rho, time.size, replicates)
+    values[rng.random(values.shape) < gaps] = np.nan
+    data = xr.DataArray(values, {"time": time}, ("time", "replicate"), "u")
+    covered = []
+    for errors in (xs.AR1("time", lags=lags), None):
+        field = xs.fit(data, time=SEASON, errors=errors)
+        trend = field.select(time=xs.Polynomial)
+        slope = trend.derivative({"time": ["2000-01-01"]}, time=1, stderr=True)
+        value, error = (slope[n].values.ravel() for n in slope.data_vars)
+        covered.append(float(np.mean(abs(value) < 1.96 * error)))
+    return covered[0], covered[1]
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("gaps", [0.0, 0.15])
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.8, 0.95])
+def test_intervals_of_a_trend_cover_as_often_as_they_say(rho: float, gaps: float) -> None:
+    remembering, plain = simulated(rho, gaps, 500, 7)
+    assert 0.93 - 0.02 < remembering < 0.97 + 0.01
+    assert plain < 0.97 if rho == 0 else plain < 0.8
+
+
+def warned(rho: float, seeds: range) -> list[float]:
+    """Return the correlations that plain fits warn of."""
+    time = np.arange("1990-01", "2010-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    told = []
+    for seed in seeds:
+        data = xr.DataArray(noise(np.random.default_rng(seed), rho, time.size), {"time": time}, "time", "u")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            xs.fit(data, time=SEASON)
+        found = [re.search(r"errors=xs.AR1\('time'\)\).*by about ([-.\d]+)", str(w.message)) for w in caught]
+        told += [float(match.group(1)) for match in found if match]
+    return told
+
+
+def test_a_plain_fit_says_what_errors_that_remember_take() -> None:
+    told = warned(0.7, range(10))
+    assert len(told) == 10
+    assert abs(np.mean(told) - 0.7) < 0.05
+    assert not warned(0.0, range(10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        xs.fit(grid(), time=SEASON, lat=xs.Polynomial(5), errors=xs.AR1("time"))
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("rho", [0.5, 0.8])
+def test_the_warning_names_rho_and_comes_where_it_should(rho: float) -> None:
+    told = warned(rho, range(200))
+    assert len(told) == 200
+    assert abs(np.mean(told) - rho) < 0.05
+    assert len(warned(0.0, range(200))) <= 10
