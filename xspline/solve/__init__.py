@@ -9,6 +9,7 @@ from xspline.solve.penalties.roughness import Penalty as Penalty
 from xspline.solve.penalties.roughness import Ridge as Ridge
 from xspline.solve.penalties.roughness import Roughness as Roughness
 from xspline.solve.penalties.roughness import as_penalty as as_penalty
+from xspline.solve.penalties.roughness import criterion_of as criterion_of
 from xspline.solve.penalties.roughness import penalises_roughness as penalises_roughness
 from xspline.solve.penalties.roughness import penalty_code as penalty_code
 from xspline.solve.penalties.roughness import rounded as rounded
