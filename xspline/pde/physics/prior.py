@@ -21,7 +21,7 @@ from xspline.pde.profile.constraint import Constraint, Constraints
 from xspline.pde.profile.gauss_newton import SATISFIED, STEPS, STRENGTHS
 from xspline.pde.profile.normal_equations import TINY, Jacobian, band_of
 from xspline.pde.profile.scaled_sums import ScaledSums
-from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve.direct.cholesky import BandCholesky, scale_band
 from xspline.solve.errors import SingularSystemError
 from xspline.solve.smoothing.newton import minimise
 from xspline.sums import Gram
@@ -228,23 +228,21 @@ class EquationPrior:
         # At which each weighs as much as the roughness of known strength, on the diagonal.
         if self.given.terms:
             strengths = strengths * float(self._given[:, 0].sum()) / float(self.observed[:, 0].sum())
-        band = self.matrix(strengths)
-        scale = np.sqrt(band[:, 0])
-        scaled = band / scale[:, None]
-        for r in range(band.shape[1]):
-            scaled[: len(band) - r, r] /= scale[r:]
+        scaled = self.matrix(strengths)
+        scale = np.sqrt(scaled[:, 0])
+        scale_band(scaled, scale)
         shifted = scaled.copy()
         shifted[:, 0] += TINY
         factor = BandCholesky(shifted)
         count = 32
         # Inverse iteration of a block of vectors, which is four times as wide each time that all of them are free.
         while True:
-            block = np.random.default_rng(0).standard_normal((len(band), min(count, len(band))))
+            block = np.random.default_rng(0).standard_normal((len(scaled), min(count, len(scaled))))
             for _ in range(3):
                 block = np.linalg.qr(factor.solve(block))[0]
             values, vectors = np.linalg.eigh(block.T @ _times(scaled, block))
             free = values < TINY  # rounding leaves 1e-15
-            if not free.all() or count >= len(band):
+            if not free.all() or count >= len(scaled):
                 break
             count *= 4
         directions = (block @ vectors[:, free]) / scale[:, None]
