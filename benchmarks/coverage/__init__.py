@@ -1,7 +1,7 @@
 """How often 95 % intervals hold the truth, and how far the bare fit is from what knows the covariance.
 
 Parts: simulated fields, against kriging; very few values; trends under errors that last, against generalised least
-squares; and, older, B-splines that are asked for by name. Each says of itself what it measures, and against what.
+squares, and of fits whose errors remember; and, older, B-splines that are asked for by name. Each says of itself what it measures, and against what.
 """
 
 from __future__ import annotations
@@ -9,9 +9,15 @@ from __future__ import annotations
 import argparse
 import warnings
 
-from benchmarks.coverage import older, simulations, small, trends
+from benchmarks.coverage import older, remembered, simulations, small, trends
 
-PARTS = {"simulations": simulations, "small": small, "trends": trends, "older": older}
+PARTS = {
+    "simulations": simulations,
+    "small": small,
+    "trends": trends,
+    "ar1": remembered,
+    "older": older,
+}
 DRAWS, REPLICATES, QUICK = 35, 200, 4
 
 
