@@ -1,7 +1,8 @@
 """How often 95 % intervals hold the truth, and how far the bare fit is from what knows the covariance.
 
 Parts: simulated fields, against kriging; very few values; trends under errors that last, against generalised least
-squares, and of fits whose errors remember; and, older, B-splines that are asked for by name. Each says of itself what it measures, and against what.
+squares, and of fits whose errors remember; and, older, B-splines that are asked for by name. Each says of itself what
+it measures, and against what.
 """
 
 from __future__ import annotations

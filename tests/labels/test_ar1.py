@@ -74,7 +74,7 @@ def assert_is_dense(field: xs.Field, data: xr.DataArray, rho: float = 0.6) -> No
     error = np.sqrt(variance * np.einsum("ip,pq,iq->i", phi, inverse, phi)).reshape(2, 2)
     np.testing.assert_allclose(field.stderr(at), error, rtol=1e-9)
     np.testing.assert_allclose(field.summary().sigma, math.sqrt(variance), rtol=1e-10)
-    sums = field.statistics.complete(data.name)
+    sums = field.statistics._complete(data.name)
     np.testing.assert_allclose(sums.memory.logdet(np.asarray(rho)), logdet, rtol=1e-12)
 
 

@@ -107,7 +107,7 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
             self._total_cache[name] = Sums.merge([part.sums[name] for part in ordered], self.space.frame)
         return self._total_cache[name]
 
-    def complete(self, name: str) -> Sums:
+    def _complete(self, name: str) -> Sums:
         """Return the total of one variable with the edges of all parts joined, where errors remember."""
         key = f"{name} complete"  # beside the totals
         if key not in self._total_cache:
