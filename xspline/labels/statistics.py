@@ -114,6 +114,16 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
             self._total_cache[key] = closed(self.total(name), self.space)
         return self._total_cache[key]
 
+    def _check_independent(self, what: str) -> None:
+        """Raise ValueError where errors remember, which `what` does not know of."""
+        for part in self.parts:
+            for sums in part.sums.values():
+                if isinstance(sums, Sums) and sums.memory is not None:
+                    raise ValueError(
+                        f"{what} takes errors as independent, and these statistics have errors=AR1"
+                        f"({sums.memory.series.dim!r}); compute them without errors=, or take Roughness, Ridge or 'reml'"
+                    )
+
     def _check_computed(self) -> None:
         if self.is_lazy:
             raise ValueError("these statistics are still lazy (compute=False); call .compute() first")
