@@ -107,12 +107,22 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
             self._total_cache[name] = Sums.merge([part.sums[name] for part in ordered], self.space.frame)
         return self._total_cache[name]
 
-    def complete(self, name: str) -> Sums:
+    def _complete(self, name: str) -> Sums:
         """Return the total of one variable with the edges of all parts joined, where errors remember."""
         key = f"{name} complete"  # beside the totals
         if key not in self._total_cache:
             self._total_cache[key] = closed(self.total(name), self.space)
         return self._total_cache[key]
+
+    def _check_independent(self, what: str) -> None:
+        """Raise ValueError where errors remember, which `what` does not know of."""
+        for part in self.parts:
+            for sums in part.sums.values():
+                if isinstance(sums, Sums) and sums.memory is not None:
+                    raise ValueError(
+                        f"{what} takes errors as independent, and these statistics have errors=AR1"
+                        f"({sums.memory.series.dim!r}); compute them without errors=, or take Roughness, Ridge or 'reml'"
+                    )
 
     def _check_computed(self) -> None:
         if self.is_lazy:
