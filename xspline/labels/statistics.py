@@ -121,7 +121,7 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
                 if isinstance(sums, Sums) and sums.memory is not None:
                     raise ValueError(
                         f"{what} takes errors as independent, and these statistics have errors=AR1"
-                        f"({sums.memory.series.dim!r}); compute them without errors=, or take Roughness, Ridge or 'reml'"
+                        f"({sums.memory.series.dim!r}); compute them without errors=, or take Roughness or 'reml'"
                     )
 
     def _check_computed(self) -> None:
