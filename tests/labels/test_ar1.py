@@ -286,7 +286,7 @@ def test_pixels_without_values_or_without_noise_have_no_errors_and_spoil_no_othe
 
 def test_equations_take_errors_as_independent_and_say_so() -> None:
     field = xs.fit(grid(), agreed(), penalty=0, errors=ERRORS)
-    with pytest.raises(ValueError, match="recover takes errors as independent.*without errors="):
+    with pytest.raises(ValueError, match=r"recover takes errors as independent.*without errors="):
         field.recover("u_t = D * u_xx", dims={"x": "lat", "t": "time"})
     with pytest.raises(ValueError, match="a Physics penalty takes errors as independent"):
         field.statistics.solve(xs.Physics("u_t = u_xx", dims={"x": "lat", "t": "time"}))
@@ -318,11 +318,12 @@ def simulated(rho: float, gaps: float, replicates: int, seed: int, lags: int = 4
 
 
 @pytest.mark.simulation
+@pytest.mark.filterwarnings("ignore:.*residuals of neighbours")
 @pytest.mark.parametrize("gaps", [0.0, 0.15])
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.8, 0.95])
 def test_intervals_of_a_trend_cover_as_often_as_they_say(rho: float, gaps: float) -> None:
     remembering, plain = simulated(rho, gaps, 500, 7)
-    assert 0.93 - 0.02 < remembering < 0.97 + 0.01
+    assert 0.91 < remembering < 0.98  # 0.93 to 0.97, and what 500 replicates leave open
     assert plain < 0.97 if rho == 0 else plain < 0.8
 
 

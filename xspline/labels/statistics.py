@@ -116,13 +116,12 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
 
     def _check_independent(self, what: str) -> None:
         """Raise ValueError where errors remember, which `what` does not know of."""
-        for part in self.parts:
-            for sums in part.sums.values():
-                if isinstance(sums, Sums) and sums.memory is not None:
-                    raise ValueError(
-                        f"{what} takes errors as independent, and these statistics have errors=AR1"
-                        f"({sums.memory.series.dim!r}); compute them without errors=, or take Roughness, Ridge or 'reml'"
-                    )
+        sums = [own for part in self.parts for own in part.sums.values()]
+        if any(isinstance(own, Sums) and own.memory is not None for own in sums):
+            raise ValueError(
+                f"{what} takes errors as independent, and these statistics have errors=AR1(...); compute them without "
+                "errors=, or solve them with Roughness or 'reml'"
+            )
 
     def _check_computed(self) -> None:
         if self.is_lazy:

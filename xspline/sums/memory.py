@@ -5,9 +5,9 @@ Of observations y in order, of which those at most `lags` steps apart make pairs
     R⁻¹ = Σ yyᵀ + Σ_m [q/(1 − q²) D_m − q/(1 + q) P_m],    q = ρ^m,    log|R| = Σ_m n_m log(1 − q²),
 
 where D_m sums (y_b − y_a)(y_b − y_a)ᵀ over the n_m pairs at distance m, and P_m sums y_ay_aᵀ + y_by_bᵀ. Most
-observations have neighbours at distance 1 on both sides. So Σ yyᵀ is taken as if all had, and mended for each side of an
-observation where the next one is m > 1 steps away (U_m), or where there is none (U_∞). Of pairs that two parts make
-P_m is added, since each of the parts saw no next one.
+observations have neighbours at distance 1 on both sides. So Σ yyᵀ is taken as if all had, and mended for each side of
+one whose next one is m > 1 steps away (U_m), or that has none (U_∞). Of pairs that two parts make P_m is added, since
+each of the parts saw no next one.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Memory:
 
     Attributes
     ----------
-    lagged : D_m and P_m of m = 1, …, lags, the latter of pairs between parts; U_m of m = 2, …, lags, and U_∞; see above.
+    lagged : D_m, m = 1, …, lags; so many P_m, of pairs between parts; U_m from m = 2 on, and U_∞; see above.
     edges : what other parts may follow; empty once all are there.
     """
 
