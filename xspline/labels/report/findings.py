@@ -366,9 +366,8 @@ def _correlation(fit: Fit, correlated: Mapping[str, float]) -> Finding:
             "to the next; fit() without bases follows what neighbours share; or holder='time.year' and "
             "stderr(method='jackknife')"
         )
-        # Whoever names parts knows; what is alike in space too may be what the functions cannot follow; and variances
-        # that are off by less than sizes of noise may be need no warning.
-        alone = fit.fine is None and len(fit.statistics.parts) == len(correlated) == 1
+        # Who names parts has the jackknife; along several coordinates it is the field that functions do not follow.
+        alone = fit.fine is None and len(fit.statistics.parts) == 1 and series == [*correlated]
         return Finding("structure", text, advice, warns=alone and 1 + rho > assumptions.UNEVEN * (1 - rho))
     advice = (
         "the functions cannot follow the field, or errors are correlated, and error bars are too short for either: "
