@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 import xspline as xs
 from tests.products import dense_prediction, sst, worst
 
+# Few functions leave much of their fields, which is no matter here.
+pytestmark = pytest.mark.filterwarnings("ignore:.*residuals of neighbours")
+
 DOMAINS = {"lat": (-20.0, 20.0), "lon": (150.0, 210.0)}
 BASES = {
     "lat": xs.BSpline(6, domain=DOMAINS["lat"]),

@@ -631,6 +631,8 @@ class Field(FieldBase[Data]):
         """Return count, coefficients, rmse, r2, sigma and edf, over batch dimensions (and `variable` for a Dataset).
 
         ``rmse`` = √(Σw e²/Σw), ``sigma`` = √(Σw e²/(count − edf)); attributes name the penalty and the solver.
+        Where errors remember there are ``ar1``, the correlation of those one step apart, and ``effective``, how many
+        independent observations tell as much of the mean.
         """
         return self._summary.copy()
 
