@@ -70,26 +70,18 @@ class HolderCodes:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """One variable with its coordinates and weights, as arrays.
+    """One variable with its coordinates and weights, as arrays."""
 
-    Attributes
-    ----------
-    values : [data axes..] NumPy, CuPy or Dask array, or a Reader.
-    coordinates : per coefficient axis (Space order) floats of its axis, shape = its group's data axes.
-    weights : (data axes, array over exactly those axes) pairs; their product is the weight.
-    layout : which data axes go to which coefficient axes.
-    label : what errors call this variable.
-    holders : whose the observations are, where several holders share the data; None for one.
-    series : along which axis errors remember, if they do.
-    """
-
-    values: Any
+    values: Any  # [data axes..] NumPy, CuPy or Dask array, or a Reader
+    # per coefficient axis (Space order) floats of its axis, shape = its group's data axes
     coordinates: tuple[Any, ...]
+    # (data axes, array over exactly those axes) pairs; their product is the weight
     weights: tuple[tuple[tuple[int, ...], Any], ...]
-    layout: Layout
-    label: str = "values"
+    layout: Layout  # which data axes go to which coefficient axes
+    label: str = "values"  # what errors call this variable
+    # whose the observations are, where several holders share the data; None for one
     holders: HolderCodes | None = None
-    series: Series | None = None
+    series: Series | None = None  # along which axis errors remember, if they do
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -78,23 +78,17 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A piece of data, as stored.
+    """A piece of data, as stored."""
 
-    Parameters
-    ----------
-    values : NaN is missing, infinity is tallied.
-    coordinates : per coefficient axis, float64, on the host or beside the values; each has the lengths of its group's
-        data axes as its shape. Labels that repeat are fine, NaN is missing.
-    weights : relative precisions; their product counts. Zero excludes.
-    start : index of the first value in the whole data, for messages. Empty: the origin.
-    reference : value to subtract; None for the first finite one, rounded to float32.
-    """
-
-    values: Array
+    values: Array  # NaN is missing, infinity is tallied
+    # per coefficient axis, float64, on the host or beside the values; each has the lengths of its group's
+    # data axes as its shape. Labels that repeat are fine, NaN is missing.
     coordinates: tuple[Array, ...]
+    # relative precisions; their product counts. Zero excludes.
     weights: tuple[tuple[tuple[int, ...], Array], ...] = ()
+    # index of the first value in the whole data, for messages. Empty: the origin.
     start: tuple[int, ...] = ()
-    reference: float | None = None
+    reference: float | None = None  # value to subtract; None for the first finite one, rounded to float32
 
     def check(self, layout: Layout) -> None:
         """Raise ValueError where shapes do not fit the layout."""

@@ -16,22 +16,15 @@ from xspline.spaces import Space
 
 
 class Options(TypedDict, total=False):
-    """How an evaluation runs, and where its result goes.
+    """How an evaluation runs, and where its result goes."""
 
-    Attributes
-    ----------
-    engine : {"numba", "namespace"} or Engine; which twin of the contraction; by default the compiled one for NumPy
-        arrays.
-    slab, slab_rows : entries of a slab, and rows of one group in it.
-    out : to write into, of the shape of the result; of NumPy C-contiguous and native. Sums are float64.
-    extrapolate : whether there are values outside the domains: those of the polynomials at the ends.
-    """
-
+    # {"numba", "namespace"} or Engine; which twin of the contraction; by default compiled for NumPy arrays
     engine: str | Engine | None
-    slab: int | None
-    slab_rows: int
+    slab: int | None  # entries of a slab
+    slab_rows: int  # rows of one group in a slab
+    # to write into, of the shape of the result; of NumPy C-contiguous and native. Sums are float64.
     out: Array | None
-    extrapolate: bool
+    extrapolate: bool  # whether there are values outside the domains: those of the polynomials at the ends
 
 
 def evaluate(

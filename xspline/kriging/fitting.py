@@ -34,19 +34,12 @@ WITHHELD, DISTANCES = 400, (0.0, 2.0, 6.0, 18.0)
 
 
 class Observed(NamedTuple):
-    """Observations of one member of a batch.
+    """Observations of one member of a batch."""
 
-    Parameters
-    ----------
-    coordinates : ndarray, [n, d]
-    values, weights : [n], what is left of the data by what was fitted before, and relative precisions of mean 1.
-    rows : [n, p], the functions that were fitted before.
-    """
-
-    coordinates: Array
-    values: Array
-    weights: Array
-    rows: Array | None
+    coordinates: Array  # [n, d]
+    values: Array  # [n], what is left of the data by what was fitted before
+    weights: Array  # [n], relative precisions of mean 1
+    rows: Array | None  # [n, p], the functions that were fitted before
 
     def in_order(self) -> Observed:
         """Return them in an order that does not depend on the one that they came in."""

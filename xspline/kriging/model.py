@@ -28,20 +28,12 @@ _CURVE = 1e-3  # difference of log ν by which tables are differentiated
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A covariance, up to the scale that the data decide where they are.
+    """A covariance, up to the scale that the data decide where they are."""
 
-    Parameters
-    ----------
-    lengths : [Q, D], correlation lengths of each scale along each axis of the places.
-    variances : ndarray, [Q]
-    smoothness : ndarray, [Q]
-    noise : variance of an observation of weight 1 about the field.
-    """
-
-    lengths: Array
-    variances: Array
-    smoothness: Array
-    noise: float
+    lengths: Array  # [Q, D], correlation lengths of each scale along each axis of the places
+    variances: Array  # [Q]
+    smoothness: Array  # [Q]
+    noise: float  # variance of an observation of weight 1 about the field
 
     @classmethod
     def of(cls, parameters: Array, scales: int, axes: int) -> Model:

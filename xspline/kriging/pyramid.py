@@ -42,19 +42,12 @@ LEAST_SLOPE = 0.01
 
 
 class Level(NamedTuple):
-    """Items of one level: observations, or their means over cells.
+    """Items of one level: observations, or their means over cells."""
 
-    Parameters
-    ----------
-    places : ndarray, [n, D]
-    values, counts : [n], means, and the sums of the weights in them.
-    scatter : [n, D], variances of the places within each; zero for observations.
-    """
-
-    places: Array
-    values: Array
-    counts: Array
-    scatter: Array
+    places: Array  # [n, D]
+    values: Array  # [n], means
+    counts: Array  # [n], sums of the weights in the means
+    scatter: Array  # [n, D], variances of the places within each; zero for observations
 
     @classmethod
     def of(cls, places: Array, values: Array, weights: Array) -> Level:
@@ -97,16 +90,10 @@ class Level(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The cells of all levels.
+    """The cells of all levels."""
 
-    Parameters
-    ----------
-    metric : [D], widths of a cell that holds about one observation.
-    origin : [D], a place that lies in the first cell.
-    """
-
-    metric: Array
-    origin: Array
+    metric: Array  # [D], widths of a cell that holds about one observation
+    origin: Array  # [D], a place that lies in the first cell
 
     def cells(self, places: Array, level: int) -> Index:
         """Return the number of the cell of a level that each place [n, D] lies in."""
@@ -131,30 +118,19 @@ def coarser(grid: Grid, second: Level, number: int, most: int) -> list[Level]:
 
 @dataclass(frozen=True, eq=False)
 class Pyramid:
-    """Items: observations and means of them.
+    """Items: observations and means of them."""
 
-    Parameters
-    ----------
-    places : ndarray, [n, D]
-    values, counts : [n], means, and the sums of the weights in them.
-    levels : [n], 0 for observations, which come first.
-    starts : [L + 1], where the items of each level begin.
-    spread : [L, D], variance of the places in a cell of each level.
-    grid : the cells. Neighbours are near in units of their widths.
-    reach : widths within which observations and cells of the first level are neighbours; those of the second are within
-        three times as many, and so on but for the last.
-    trees : of each level.
-    """
-
-    places: Array
-    values: Array
-    counts: Array
-    levels: Index
-    starts: Index
-    spread: Array
-    grid: Grid
+    places: Array  # [n, D]
+    values: Array  # [n], means
+    counts: Array  # [n], sums of the weights in the means
+    levels: Index  # [n], 0 for observations, which come first
+    starts: Index  # [L + 1], where the items of each level begin
+    spread: Array  # [L, D], variance of the places in a cell of each level
+    grid: Grid  # the cells. Neighbours are near in units of their widths.
+    # widths within which observations and cells of the first level are neighbours; those of the second are
+    # within three times as many, and so on but for the last
     reach: float
-    trees: list[Any]
+    trees: list[Any]  # of each level
 
     @classmethod
     def of(

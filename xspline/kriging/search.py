@@ -46,24 +46,17 @@ NEGLIGIBLE = 2e-3
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What is likely of the logarithms of the parameters before data are seen: normal, within bounds.
+    """What is likely of the logarithms of the parameters before data are seen: normal, within bounds."""
 
-    Parameters
-    ----------
-    mean, deviation, low, high : ndarray, [parameters]
-    parts : [model parameters, parameters], the logarithms of the parameters of the model are sums of these: of axes
-        that share a length there is one, and the length along the axis of a sphere is relative to that across it.
-    scales : int
-    lengths : how many there are of each scale.
-    """
-
-    mean: Array
-    deviation: Array
-    low: Array
-    high: Array
+    mean: Array  # [parameters]
+    deviation: Array  # [parameters]
+    low: Array  # [parameters]
+    high: Array  # [parameters]
+    # [model parameters, parameters], the logarithms of the parameters of the model are sums of these: of axes
+    # that share a length there is one, and the length along the axis of a sphere is relative to that across it
     parts: Array
     scales: int
-    lengths: int
+    lengths: int  # how many there are of each scale
 
     @classmethod
     def over(

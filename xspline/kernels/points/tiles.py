@@ -25,27 +25,19 @@ from xspline.spaces.features import Features
 
 @dataclass(frozen=True, eq=False)
 class Tiles(ByCell):
-    """The rows of a group in the order of their cells, on a device; keys and order are int64.
-
-    Attributes
-    ----------
-    xp, device : where the rows are.
-    known : [n], rows all of whose coordinates are numbers.
-    ends : [occupied], number of sorted rows up to the end of each cell that holds rows.
-    low, box : per axis the first cell that rows can be in, and how many cells there are from it on.
-    given : per axis the local coordinate [1, n], or the columns [L, n] of a basis other than a B-spline.
-    """
+    """The rows of a group in the order of their cells, on a device; keys and order are int64."""
 
     features: tuple[Features, ...]
-    xp: Any
-    device: Any
+    xp: Any  # the namespace of the rows
+    device: Any  # where the rows are
     keys: Array
-    known: Array
+    known: Array  # [n], rows all of whose coordinates are numbers
     order: Array
-    ends: Integers
+    ends: Integers  # [occupied], number of sorted rows up to the end of each cell that holds rows
     cells: Integers
-    low: tuple[int, ...]
-    box: tuple[int, ...]
+    low: tuple[int, ...]  # per axis the first cell that rows can be in
+    box: tuple[int, ...]  # per axis how many cells there are from `low` on
+    # per axis the local coordinate [1, n], or the columns [L, n] of a basis other than a B-spline
     given: tuple[Array, ...]
     sizes: CellSizes
 

@@ -36,16 +36,10 @@ _NAMES_OF_BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
 
 
 class Defaults(NamedTuple):
-    """Bases that nobody named.
-
-    Parameters
-    ----------
-    extents : dict of str to (float, float)
-        Ranges of the coordinates, as floats of their axes.
-    """
+    """Bases that nobody named."""
 
     bases: dict[str, Basis]
-    extents: dict[str, Extent]
+    extents: dict[str, Extent]  # ranges of the coordinates, as floats of their axes
 
 
 def single_for(

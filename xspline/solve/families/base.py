@@ -44,26 +44,14 @@ class Bounds(NamedTuple):
 
 
 class Family(ABC):
-    """Penalties of one kind on one space.
+    """Penalties of one kind on one space, of which the coordinates `names` are smoothed."""
 
-    Parameters
-    ----------
-    names : coordinates that are smoothed.
-
-    Attributes
-    ----------
-    parameters : the names of exp(ρ).
-    design : [T, J], D.
-    alphas : each term has the order of its derivative along each smoothed coordinate.
-    null : M, the dimension of the null space of Λ.
-    log_null : log|NᵀN| of functions N, [P, M], that span it and are orthonormal over the domain.
-    """
-
-    parameters: tuple[str, ...]
-    design: Array
+    parameters: tuple[str, ...]  # the names of exp(ρ)
+    design: Array  # [T, J], D
+    # each term has the order of its derivative along each smoothed coordinate
     alphas: tuple[tuple[int, ...], ...]
-    null: int
-    log_null: float
+    null: int  # M, the dimension of the null space of Λ
+    log_null: float  # log|NᵀN| of functions N, [P, M], that span it and are orthonormal over the domain
 
     def __init__(self, space: Space, names: Sequence[str]) -> None:
         self.space = space

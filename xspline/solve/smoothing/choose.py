@@ -41,40 +41,29 @@ SOFTER = -7.0
 
 @dataclass(frozen=True, eq=False)
 class Smoothing:
-    """A choice of smoothing.
+    """A choice of smoothing."""
 
-    Parameters
-    ----------
-    penalty : with its strengths.
-    score : the score at the choice; of "reml" its negative logarithm, in which a difference of 1 counts, or NaN where
-        its traces are estimated.
-    comparable : of "reml" the score as it compares penalties of different orders, see `Reml.comparable`; else NaN.
-    gradient : its derivatives by the logarithms of what was chosen, see `Family`.
-    at_bounds : coordinates whose strength is as small or as large as makes a difference: "lower" or "upper".
-    factorisations : how many it took, without the smaller ones of coarser problems.
-    factorisation : of G + Λ, for `solve`.
-    converged : False where the search gave up; the choice is the best that it saw.
-    error : where the choice rests on random probes of an iterative solver, the standard errors that these leave in log
-        λ_j; then the score is NaN and the gradient an estimate. Empty where it is exact.
-    resolution : whether the space is fine enough for what the data show.
-    gap_error : 0, or the standard error in gaps over the spread of the data that the score alone would have left; then
-        the strengths are higher than at its minimum, and the gradient is not zero.
-    covariance : [T, T], of the logarithms of the terms' strengths given the data; None where the score is no
-        likelihood.
-    """
-
-    penalty: Penalty
+    penalty: Penalty  # with its strengths
     method: str
+    # the score at the choice; of "reml" its negative logarithm, in which a difference of 1 counts, or NaN
+    # where its traces are estimated
     score: float
+    # of "reml" the score as it compares penalties of different orders, see `Reml.comparable`; else NaN
     comparable: float
-    gradient: dict[str, float]
+    gradient: dict[str, float]  # derivatives of the score by the logarithms of what was chosen, see `Family`
+    # coordinates whose strength is as small or as large as makes a difference: "lower" or "upper"
     at_bounds: dict[str, str]
-    factorisations: int
-    factorisation: Factorisation
-    converged: bool
+    factorisations: int  # how many the choice took, without the smaller ones of coarser problems
+    factorisation: Factorisation  # of G + Λ, for `solve`
+    converged: bool  # False where the search gave up; the choice is the best that it saw
+    # where the choice rests on random probes of an iterative solver, the standard errors that these leave in
+    # log λ_j; then the score is NaN and the gradient an estimate. Empty where it is exact.
     error: dict[str, float]
-    resolution: Resolution
+    resolution: Resolution  # whether the space is fine enough for what the data show
+    # 0, or the standard error in gaps over the spread of the data that the score alone would have left; then
+    # the strengths are higher than at its minimum, and the gradient is not zero
     gap_error: float
+    # [T, T], of the logarithms of the terms' strengths given the data; None where the score is no likelihood
     covariance: Array | None
 
 
