@@ -90,15 +90,9 @@ def sums(
     ValueError where the checkpoint is no directory, of another version, or damaged; WorkerMemoryError where workers
     were killed again and again; and ClusterLostError where client or scheduler went away.
 
-    Parameters
-    ----------
-    sources : variables to accumulate.
-    space : where they are fitted.
-    device : None (where the data are) or "cuda".
-    checkpoint : directory that all workers see, for partial sums; those that are there are not computed again. Sources
-        in memory are summed at once.
-    stamp : tells the version of stored arrays to the checkpoint.
-    limits : sizes of regions, reads and merges.
+    Partial sums that are in the directory `checkpoint`, which all workers see, are not computed again; `stamp` tells
+    the version of stored arrays to it. Sources in memory are summed at once. `device` is None (where the data are) or
+    "cuda"; `limits` are the sizes of regions, reads and merges.
     """
     check_device(device, here=active_client() is None)
     lazy = [source for source in sources if source.is_lazy]

@@ -46,16 +46,11 @@ def evaluate(
     Σ w φᵀZφ = Σ_{k,o} Z[k, o] G[k, o] for the G of observations with weights w. It raises ValueError where shapes do
     not fit, or `out` cannot be written.
 
-    Parameters
-    ----------
-    coefficients : [K.., b..], of any array namespace; with `pairs` Z, [K.., O.., b..], with φᵀZφ = Σ_{k,o} Z[k, o] Π_j
-        φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and entries with k_j + o_j ≥ K_j on others are
-        not read.
-    coordinates : per coefficient axis, float64 on the host; shape = lengths of its group's data axes.
-    layout : where the coordinates and the batch axes lie in the result; nothing is pooled.
-    orders : derivative order per coefficient axis, per unit of the coordinate's float; default 0.
-    pairs : whether there is a quadratic form.
-    **options : `Options`.
+    The coefficients are [K.., b..], of any array namespace, or Z, [K.., O.., b..], with φᵀZφ = Σ_{k,o} Z[k, o] Π_j
+    φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and entries with k_j + o_j ≥ K_j on others are not
+    read. The coordinates of each coefficient axis are float64 on the host, of the lengths of its group's data axes;
+    `layout` says where they and the batch axes lie in the result; nothing is pooled. The orders of the derivative, per
+    unit of the coordinate's float, are 0 by default.
     """
     engine = choose_engine(coefficients, options.get("engine"))
     xp, ndim = array_api_compat.array_namespace(coefficients), len(space.shape)

@@ -136,14 +136,9 @@ class Nearby:
     def predict(self, coordinates: Array, orders: Mapping[int, int], *, with_variance: bool) -> Predicted:
         """Return values or derivatives at some coordinates [n, d].
 
-        A derivative of a field with slopes (ν > 1) is a difference over an eighth of the distance between labels, which
-        is exact to that; where there are no slopes, it is that between labels.
-
-        Parameters
-        ----------
-        coordinates : ndarray, [n, d]
-        orders : order of the derivative along each coordinate that has one.
-        with_variance : bool
+        A derivative of a field with slopes (ν > 1) is a difference over an eighth of the distance between labels,
+        which is exact to that; where there are no slopes, it is that between labels. `orders` has the order of the
+        derivative along each coordinate that has one.
         """
         n = len(coordinates)
         mean, variance, trust = np.zeros(n), np.zeros(n), np.zeros(n)

@@ -192,17 +192,9 @@ class Pyramid:
     def neighbours(self, centres: Array, wanted: Sequence[int], beyond: float = -1.0) -> tuple[Index, Index]:
         """Return the items near each of some places [m, D], and how many there are [m].
 
-        Parameters
-        ----------
-        centres : ndarray, [m, D]
-        wanted : how many neighbours of each level. Those of a level lie beyond those of the level below, so that no
-            observation counts twice.
-        beyond : nearer ones are left out; in widths of a cell of one observation.
-
-        Returns
-        -------
-        chosen : [m, n], of each row as many are used as `filled` says.
-        filled : ndarray of int, [m]
+        `wanted` says how many of each level. Those of a level lie beyond those of the level below, so that no
+        observation counts twice; those nearer than `beyond`, in widths of a cell of one observation, are left out. Of
+        each row of the items [m, n] only as many are meant as there are.
         """
         from xspline.kriging import compiled
 
@@ -259,16 +251,10 @@ def _tree(places: Array) -> cKDTree:
 def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> Array:
     """Return widths [D] over which values change alike, of a cell that holds about one observation.
 
-    Squared differences of near values are fitted by a plane in the distances along each axis, whose slopes say how far
-    one has to go along each for the same change; what is near follows from the answer, so this is repeated.
-
-    Parameters
-    ----------
-    places : ndarray, [n, D]
-    values : ndarray, [n]
-    links : [D], axes with one number have one width.
-    is_round : whether the first two axes span a sphere, of which the third is the axis: then that has no larger width,
-        or places on both hemispheres would be near each other.
+    Squared differences of near values are fitted by a plane in the distances along each axis, whose slopes say how
+    far one has to go along each for the same change; what is near follows from the answer, so this is repeated. Axes
+    with one number in `links` [D] have one width. Where the first two axes span a sphere (`is_round`), the third is
+    its axis and has no larger width, or places on both hemispheres would be near each other.
     """
     sampled = np.random.default_rng(0).permutation(len(places))[:SAMPLED]
     axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]

@@ -173,11 +173,9 @@ def likeliest(
 ) -> list[tuple[float, Model]]:
     """Return the likeliest model at one scale or two, or several with weights.
 
-    Parameters
-    ----------
-    few, all_windows : searches from several starts look at a few, the last ones at all.
-    priors : for one scale and for two; None where the data are too few for two.
-    draw : whether to return several models, as few data leave open which it is.
+    Searches from several starts look at `few` windows, the last ones at all. The `priors` are for one scale and for
+    two, None where the data are too few for two. With `draw` there are several models, as few data leave open which
+    it is.
     """
     single, double = priors
     lengths = single.lengths

@@ -57,42 +57,28 @@ class Support:
 
 
 class Features(Protocol):
-    """A basis as numbers: float64, host NumPy.
-
-    Attributes
-    ----------
-    size : K, number of functions.
-    width : q, functions active in a cell: degree + 1, or K (global).
-    cells : m, 1 for global features.
-    offsets : O of the pair arrays: degree + 1, or K.
-    periodic : function indices count modulo `size` (local features only).
-    first : [m] index of the first active function of each cell.
-    max_order : highest derivative that is not refused.
-    domain : outside it there are no values; None: nowhere outside.
-    local : whether functions have compact support.
-    support : the functions that are active in a cell.
-    """
+    """A basis as numbers: float64, host NumPy."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int: ...  # K, number of functions
     @property
-    def width(self) -> int: ...
+    def width(self) -> int: ...  # q, functions active in a cell: degree + 1, or K (global)
     @property
-    def cells(self) -> int: ...
+    def cells(self) -> int: ...  # m, 1 for global features
     @property
-    def offsets(self) -> int: ...
+    def offsets(self) -> int: ...  # O of the pair arrays: degree + 1, or K
     @property
-    def periodic(self) -> bool: ...
+    def periodic(self) -> bool: ...  # function indices count modulo `size` (local features only)
     @property
-    def first(self) -> Integers: ...
+    def first(self) -> Integers: ...  # [m], index of the first active function of each cell
     @property
-    def max_order(self) -> int | None: ...
+    def max_order(self) -> int | None: ...  # highest derivative that is not refused
     @property
-    def domain(self) -> tuple[float, float] | None: ...
+    def domain(self) -> tuple[float, float] | None: ...  # outside it there are no values; None: nowhere
     @property
-    def local(self) -> bool: ...
+    def local(self) -> bool: ...  # whether functions have compact support
     @property
-    def support(self) -> Support: ...
+    def support(self) -> Support: ...  # the functions that are active in a cell
 
     def locate(self, x: Floats) -> tuple[Integers, Floats]:
         """Cell [n] (-1 outside or NaN) and local coordinate z [n] of positions x [n].

@@ -71,12 +71,9 @@ def sized(
 ) -> dict[str, Basis]:
     """Return the bases with the numbers of functions of their B-splines.
 
-    Parameters
-    ----------
-    bases : those that are B-splines get another number of functions.
-    sizes : the lengths of the dimensions of the data that are not pooled.
-    seconds : the time of one core that the choice of the penalty may take. It grows like the power 3/2 of the number of
-        coefficients in two coordinates, and like the square in three, as nested dissection does.
+    The `sizes` are the lengths of the dimensions of the data that are not pooled, and `seconds` the time of one core
+    that the choice of the penalty may take. It grows like the power 3/2 of the number of coefficients in two
+    coordinates, and like the square in three, as nested dissection does.
     """
     cells: dict[str, float] = {}
     for group in _groups(labels):

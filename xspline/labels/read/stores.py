@@ -128,15 +128,9 @@ def _zarr_version(array: Any) -> Any:
 def unwritten_chunks(data: xr.DataArray, what: str, missing_chunks: str) -> str:
     """Return what there is to say of chunks of a Zarr store that were never written; empty where none is missing.
 
-    Parameters
-    ----------
-    data : values or weights.
-    what : they are.
-    missing_chunks : "raise", "ignore", or "warn", which says nothing of those that are missing at all times.
-
-    Raises
-    ------
-    ValueError : some are missing, and that is to be an error; or `missing_chunks` is none of the three.
+    `what` says what the data are: values or weights. `missing_chunks` is "raise", "ignore", or "warn", which says
+    nothing of those that are missing at all times. It raises ValueError where some are missing and that is to be an
+    error, and for anything else than these three.
     """
     if missing_chunks not in ("warn", "raise", "ignore"):
         raise ValueError(f"missing_chunks={missing_chunks!r} is unknown; use 'warn', 'raise' or 'ignore'")

@@ -229,18 +229,12 @@ class Node:
 class Tree:
     """The order of elimination of the coefficients of a frame, and the fronts; children before parents.
 
-    Parameters
-    ----------
-    leaf : size of a box that is not cut.
-
-    Attributes
-    ----------
-    order : [P], flat index, in the order of the Space, of each coefficient in the order of elimination.
-    rounds : tasks, each of some nodes: those of one round do not depend on each other.
-    source, target, column, row : [entries], for each entry of the lower triangle, front by front, its flat index in the
-        pair array, and in the columns of the pivots of the front, [n, p] in Fortran order; its column and row in the
-        order of elimination.
-    repeats : whether several pairs may be one entry, as around a short circle.
+    A box of `leaf` coefficients is not cut. `order` [P] is the flat index, in the order of the Space, of each
+    coefficient in the order of elimination; `rounds` are tasks, each of some nodes: those of one round do not depend
+    on each other. For each entry of the lower triangle, front by front, `source` is its flat index in the pair array,
+    `target` that in the columns of the pivots of the front, [n, p] in Fortran order, and `column` and `row` are its
+    place in the order of elimination. `repeats` says whether several pairs may be one entry, as around a short
+    circle.
     """
 
     def __init__(self, frame: Frame, leaf: int = LEAF) -> None:

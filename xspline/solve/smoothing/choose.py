@@ -82,15 +82,10 @@ def choose(
     It raises ValueError for an unknown method, where there is no B-spline or one of degree 0, no more observations than
     functions without roughness, or one holder only; and SingularSystemError where nothing is determined.
 
-    Parameters
-    ----------
-    sums : batch members share the strengths; their scores add.
-    requested : {"reml", "gcv", "holders"} or Penalty; restricted likelihood (Wood 2011), generalised cross-validation
-        (Craven and Wahba 1979), or the error of each part predicted from the others; a penalty that leaves its
-        strengths to one of them. See `family_for`.
-    solver : see `candidates`.
-    parts : the holders' sums for "holders"; together they are `sums`.
-    resources : cores, memory and GPU of the solves, see `solve`.
+    Batch members share the strengths; their scores add. What is `requested` is "reml", restricted likelihood (Wood
+    2011), "gcv", generalised cross-validation (Craven and Wahba 1979), "holders", the error of each of `parts`, which
+    together are `sums`, predicted from the others, or a penalty that leaves its strengths to one of them; see
+    `family_for`. For `solver` see `candidates`, for `resources` see `solve`.
     """
     resources = resources or Resources.here()
     method = criterion_of(requested) or ""
