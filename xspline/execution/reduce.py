@@ -281,21 +281,15 @@ def _add_tree(graph: Graph, keys: BlockKeys, steps: Sequence[Sequence[int]], rec
 
 @dataclass(frozen=True, eq=False)
 class _Recipe:
-    """What every task of one source needs; it travels once to each worker.
+    """What every task of one source needs; it travels once to each worker."""
 
-    Values of `source` are None or a reader, and its auxiliary arrays that come block by block are None. `cuts` are
-    blocks, groups of them or regions over the data: a task each. `read` is the shape of what is summed at once within a
-    region or a group. `blocks` are those of a Dask array; the regions of a store. `limits` are those of what waits to
-    be merged, and of repeated reads.
-    """
-
-    source: Source
+    source: Source  # its values are None or a reader, and auxiliary arrays that come block by block are None
     space: Space
-    cuts: Cuts
-    read: tuple[int, ...]
-    blocks: Cuts
+    cuts: Cuts  # blocks, groups of them or regions over the data: a task each
+    read: tuple[int, ...]  # the shape of what is summed at once within a region or a group
+    blocks: Cuts  # those of a Dask array; the regions of a store
     device: str | None
-    limits: Limits
+    limits: Limits  # those of what waits to be merged, and of repeated reads
 
 
 def _sum_in_memory(source: Source, space: Space, device: str | None) -> Sums | HolderSums:

@@ -27,14 +27,11 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Reader(Protocol):
-    """An array that is still in its store: read a box of it at a time.
-
-    `shape` and `dtype` are as of an array; `chunks` is the shape of the storage chunks, counted from index 0, or None
-    where that is not known.
-    """
+    """An array that is still in its store: read a box of it at a time."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
+    # the shape of the storage chunks, counted from index 0, or None where that is not known
     chunks: tuple[int, ...] | None
 
     def read(self, slices: Slices) -> Any:
@@ -57,14 +54,10 @@ class Opaque:
 
 @dataclass(frozen=True, eq=False)
 class HolderCodes:
-    """Whose the entries along one data axis are.
+    """Whose the entries along one data axis are."""
 
-    `axis` is a data axis and no batch axis. `codes` along it are integers from 0 to count - 1, NumPy or Dask; None
-    where they come by the block.
-    """
-
-    axis: int
-    codes: Any
+    axis: int  # a data axis and no batch axis
+    codes: Any  # integers from 0 to count - 1 along it, NumPy or Dask; None where they come by the block
     count: int
 
 

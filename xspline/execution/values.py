@@ -83,20 +83,16 @@ def deferred(function: Callable[..., np.ndarray], parts: Sequence[Any], shape: t
 
 @dataclass(frozen=True, eq=False)
 class EvaluationRequest:
-    """What every task of one evaluation needs beside the coefficients.
-
-    `cuts` are blocks of the target, and `coordinates` those that travel whole; None for those that come by the block.
-    All else is as of `evaluate`.
-    """
+    """What every task of one evaluation needs beside the coefficients. All else is as of `evaluate`."""
 
     layout: Layout
     space: Space
     orders: tuple[int, ...]
     pairs: bool
     extrapolate: bool
-    cuts: Cuts
+    cuts: Cuts  # blocks of the target
     device: str | None
-    coordinates: tuple[Any, ...] = ()
+    coordinates: tuple[Any, ...] = ()  # those that travel whole; None for those that come by the block
 
 
 def _lazy_values(

@@ -29,25 +29,18 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Group:
-    """Coordinates that share dimensions.
+    """Coordinates that share dimensions."""
 
-    `data_axes` are those of the values that the coordinates span, none for scalar coordinates. `coefficient_axes` are
-    empty for pooled dimensions, whose entries are repeated observations.
-    """
-
-    data_axes: tuple[int, ...]
-    coefficient_axes: tuple[int, ...]
+    data_axes: tuple[int, ...]  # those of the values that the coordinates span, none for scalar coordinates
+    coefficient_axes: tuple[int, ...]  # empty for pooled dimensions, whose entries are repeated observations
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Groups and batch axes: every axis of the values belongs to exactly one of them.
-
-    The order of `batch_axes` is that of the batch axes of sums and coefficients.
-    """
+    """Groups and batch axes: every axis of the values belongs to exactly one of them."""
 
     groups: tuple[Group, ...]
-    batch_axes: tuple[int, ...] = ()
+    batch_axes: tuple[int, ...] = ()  # in the order of the batch axes of sums and coefficients
 
     def __post_init__(self) -> None:
         axes = sorted([axis for group in self.groups for axis in group.data_axes] + [*self.batch_axes])

@@ -55,14 +55,11 @@ def function_values(features: Features, cell: Integers, z: Floats, order: int, c
 
 @dataclass(frozen=True)
 class CoefficientRange:
-    """The coefficients of one axis that a block touches, unrolled.
+    """The coefficients of one axis that a block touches, unrolled."""
 
-    `start` and `length` are its window; `extent` is the length plus the overhang of a full circle.
-    """
-
-    start: int
-    length: int
-    extent: int
+    start: int  # where its window begins
+    length: int  # how long its window is
+    extent: int  # the length plus the overhang of a full circle
 
     @staticmethod
     def of(features: Features, touched: Bools) -> CoefficientRange:
@@ -116,16 +113,12 @@ class ProductRows(NamedTuple):
 
 
 class LineSums(NamedTuple):
-    """What a sweep takes from lines of values along one axis.
+    """What a sweep takes from lines of values along one axis."""
 
-    `sums`, [before, after, R], are their contractions with the rows. `power`, `count` and `digest`, [before, after],
-    are of a moment Σ e², how many rows are known, and the sum of their words modulo 2⁶⁴; None of pairs.
-    """
-
-    sums: Array
-    power: Array = None
-    count: Array = None
-    digest: Array = None
+    sums: Array  # [before, after, R], contractions of the lines with the rows
+    power: Array = None  # [before, after] of a moment, Σ e²; None of pairs
+    count: Array = None  # likewise how many rows are known
+    digest: Array = None  # likewise the sum of their words modulo 2⁶⁴
 
 
 @lru_cache(maxsize=8)

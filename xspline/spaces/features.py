@@ -317,17 +317,13 @@ class Harmonics(TermFunctions):
 
 @dataclass(frozen=True, eq=False)
 class Global(PairFeatures):
-    """Features of one cell in which all functions are active.
+    """Features of one cell in which all functions are active."""
 
-    The functions of `terms` follow each other, and `span` is the range of the integrals of `roughness`. `max_order` is
-    the highest derivative that makes sense; those of a polynomial are zero above it. `points`, [K], are labels, the
-    names of the functions by default.
-    """
-
-    terms: tuple[TermFunctions, ...]
-    span: tuple[float, float]
+    terms: tuple[TermFunctions, ...]  # their functions follow each other
+    span: tuple[float, float]  # the range of the integrals of `roughness`
+    # the highest derivative that makes sense; those of a polynomial are zero above it
     max_order: int | None = None
-    points: Floats | None = None
+    points: Floats | None = None  # [K], labels, the names of the functions by default
 
     periodic: bool = False
     local: bool = False

@@ -230,19 +230,14 @@ def _legendre(z: Array, size: int, xp: Any) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _CellTiling:
-    """How a slab of sorted rows is cut into tiles, the first of all cells before the second of any.
+    """How a slab of sorted rows is cut into tiles, the first of all cells before the second of any."""
 
-    `cells` are the occupied ones that the slab touches, and `back` the place of each of these when those with most
-    tiles come first. `counts` are the numbers of cells that have a first tile, a second, …; `starts` and `stops` tell
-    where each tile begins in the slab, and where its cell ends; `length` counts the rows of a tile.
-    """
-
-    cells: slice
-    back: Integers
-    counts: tuple[int, ...]
-    starts: Integers
-    stops: Integers
-    length: int
+    cells: slice  # the occupied ones that the slab touches
+    back: Integers  # the place of each of these cells when those with most tiles come first
+    counts: tuple[int, ...]  # numbers of cells that have a first tile, a second, …
+    starts: Integers  # where each tile begins in the slab
+    stops: Integers  # where the cell of each tile ends
+    length: int  # rows of a tile
 
     @staticmethod
     def of(first: int, count: int, ends: Integers, lengths: tuple[int, int]) -> _CellTiling:

@@ -36,19 +36,14 @@ LEAF = 96  # coefficients of a box that is not cut: fewer make more fronts, whic
 
 
 class Extent(NamedTuple):
-    """A box along one axis.
+    """A box along one axis."""
 
-    It is `length` neighbours long, and meets `before` and `after` beyond its ends. `circle` tells whether it is a
-    circle not yet cut, `everywhere` how many functions of the axis are active everywhere, and `inside` whether these
-    are in the box.
-    """
-
-    length: int
-    before: int
-    after: int
-    circle: bool
-    everywhere: int = 0
-    inside: bool = False
+    length: int  # neighbours
+    before: int  # neighbours that it meets before its start
+    after: int  # neighbours that it meets beyond its end
+    circle: bool  # whether it is a circle not yet cut
+    everywhere: int = 0  # how many functions of the axis are active everywhere
+    inside: bool = False  # whether these are in the box
 
     @property
     def own(self) -> int:
@@ -201,19 +196,14 @@ class Run(NamedTuple):
 
 @dataclass(eq=False)
 class Node:
-    """Pivots `first` to `stop` in the order of elimination, and their front.
-
-    `boundary`, [b], has the numbers of the coefficients around the box, ascending. `children` are in the order in which
-    they are added up; `runs` tell where the boundary of each is in the front, and `entries` which entries of the tree
-    the front takes.
-    """
+    """Pivots `first` to `stop` in the order of elimination, and their front."""
 
     first: int
     stop: int
-    boundary: Index
-    children: tuple[int, ...]
-    runs: list[list[Run]] = field(default_factory=list)
-    entries: slice = field(default_factory=lambda: slice(0))
+    boundary: Index  # [b], numbers of the coefficients around the box, ascending
+    children: tuple[int, ...]  # in the order in which they are added up
+    runs: list[list[Run]] = field(default_factory=list)  # where the boundary of each child is in the front
+    entries: slice = field(default_factory=lambda: slice(0))  # which of the tree the front takes
 
     @property
     def pivots(self) -> int:

@@ -30,16 +30,14 @@ BEYOND = 5.0  # a score exists so far, in the logarithm of a term's strength, ab
 
 
 class Bounds(NamedTuple):
-    """A place to start at, and the bounds of ρ, [J]; log-strengths of terms, [T].
-
-    At `even` each term weighs as much as the data, and beyond `most` there is no score, as products of ρ within their
-    bounds would take a term to where its rounding errors reach the constant.
-    """
+    """A place to start at, and the bounds of ρ, [J]; log-strengths of terms, [T]."""
 
     start: Array
     lower: Array
     upper: Array
-    even: Array
+    even: Array  # where each term weighs as much as the data
+    # beyond it there is no score, as products of ρ within their bounds would take a term to where its rounding
+    # errors reach the constant
     most: Array
 
 

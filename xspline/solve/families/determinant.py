@@ -321,15 +321,11 @@ The Hessian may rest on a few draws.
 
 
 class Pin(NamedTuple):
-    """One entry, 1, on the diagonal of a matrix, which takes the constant out of its null space.
+    """One entry, 1, on the diagonal of a matrix, which takes the constant out of its null space."""
 
-    `place` is k, `factors` are the entry as a product over the axes, and `log_squares` is log |e|² / e_k² of the
-    constant e.
-    """
-
-    place: tuple[int, ...]
-    factors: tuple[Factor, ...]
-    log_squares: float
+    place: tuple[int, ...]  # k
+    factors: tuple[Factor, ...]  # the entry as a product over the axes
+    log_squares: float  # log |e|² / e_k² of the constant e
 
     @staticmethod
     def of(frame: Frame, axes: Sequence[int]) -> Pin:

@@ -46,14 +46,10 @@ AT_ONCE = 2**23  # numbers of all right-hand sides that are solved for side by s
 
 @dataclass(frozen=True, eq=False)
 class KroneckerSum:
-    """Σ_t c_t F_t1 ⊗ F_t2 ⊗ …, symmetric, of small matrices: what a full grid and its penalty are made of.
+    """Σ_t c_t F_t1 ⊗ F_t2 ⊗ …, symmetric, of small matrices: what a full grid and its penalty are made of."""
 
-    `matrices` are the different ones of each axis, [K, K], or [K] for a diagonal; `terms` are c_t and which matrix of
-    each axis.
-    """
-
-    matrices: tuple[tuple[Array, ...], ...]
-    terms: tuple[Term, ...]
+    matrices: tuple[tuple[Array, ...], ...]  # the different ones of each axis, [K, K], or [K] for a diagonal
+    terms: tuple[Term, ...]  # c_t and which matrix of each axis
 
     @staticmethod
     def of(terms: Iterable[Sequence[Factor]], frame: Frame) -> KroneckerSum:

@@ -24,14 +24,10 @@ NEARLY = 0.8
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """G_b = v_b F_1 ⊗ F_2 ⊗ …, the factors shared by the whole batch.
+    """G_b = v_b F_1 ⊗ F_2 ⊗ …, the factors shared by the whole batch."""
 
-    The factors are over the coefficient axes, all coefficients of them, without batch axes; `multiplicity`, [b..], is
-    v.
-    """
-
-    factors: tuple[Factor, ...]
-    multiplicity: Array
+    factors: tuple[Factor, ...]  # over the coefficient axes, all coefficients of them, without batch axes
+    multiplicity: Array  # [b..], v
 
 
 def product_of(gram: Gram, frame: Frame) -> Product | None:
