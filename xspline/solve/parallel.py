@@ -60,7 +60,7 @@ class Resources:
 
     cores: int
     memory: float  # bytes, on the host
-    # the device of dense systems that fit there and are worth the transfer; others, small or structured, stay on the host
+    # the device of dense systems that fit there and are worth the transfer; small or structured ones stay on the host
     gpu: Gpu | None = None
     costs: CostModel = COSTS  # what solvers cost here
 
