@@ -79,6 +79,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "seconds",
         "fine",
         "robust",
+        "errors",
         "bases",
     ]
     assert parameters(xs.statistics) == [
@@ -91,6 +92,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "checkpoint",
         "missing_chunks",
         "seconds",
+        "errors",
         "bases",
     ]
     where = ["chunks", "device", "extrapolate", "mask"]

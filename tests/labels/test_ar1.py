@@ -74,7 +74,7 @@ def assert_is_dense(field: xs.Field, data: xr.DataArray, rho: float = 0.6) -> No
     error = np.sqrt(variance * np.einsum("ip,pq,iq->i", phi, inverse, phi)).reshape(2, 2)
     np.testing.assert_allclose(field.stderr(at), error, rtol=1e-9)
     np.testing.assert_allclose(field.summary().sigma, math.sqrt(variance), rtol=1e-10)
-    sums = field.statistics.complete(data.name)
+    sums = field.statistics._complete(data.name)
     np.testing.assert_allclose(sums.memory.logdet(np.asarray(rho)), logdet, rtol=1e-12)
 
 
@@ -271,6 +271,27 @@ def test_parts_that_remember_differently_do_not_merge() -> None:
         xs.merge(odd).solve(0)
 
 
+def test_pixels_without_values_or_without_noise_have_no_errors_and_spoil_no_others() -> None:
+    data = grid()
+    data[:, 0] = np.nan
+    data[:, 1] = 290.0
+    data[3:, 5] = np.nan  # fewer than functions
+    field = xs.fit(data, time=SEASON, errors=xs.AR1("time"))
+    alone = xs.fit(data.isel(lat=2), time=SEASON, errors=xs.AR1("time"))
+    error = field.stderr(time=["1993-01-01"])[0]
+    assert np.isnan(error[[0, 5]]).all()
+    assert float(error[1]) < 1e-6
+    np.testing.assert_allclose(error[2], alone.stderr(time=["1993-01-01"])[0], rtol=1e-5)
+
+
+def test_equations_take_errors_as_independent_and_say_so() -> None:
+    field = xs.fit(grid(), agreed(), penalty=0, errors=ERRORS)
+    with pytest.raises(ValueError, match=r"recover takes errors as independent.*without errors="):
+        field.recover("u_t = D * u_xx", dims={"x": "lat", "t": "time"})
+    with pytest.raises(ValueError, match="a Physics penalty takes errors as independent"):
+        field.statistics.solve(xs.Physics("u_t = u_xx", dims={"x": "lat", "t": "time"}))
+
+
 def test_rho_of_zero_is_the_plain_fit() -> None:
     data = grid()
     with pytest.warns(xs.FitWarning, match="xs.AR1"):
@@ -297,11 +318,12 @@ def simulated(rho: float, gaps: float, replicates: int, seed: int, lags: int = 4
 
 
 @pytest.mark.simulation
+@pytest.mark.filterwarnings("ignore:.*residuals of neighbours")
 @pytest.mark.parametrize("gaps", [0.0, 0.15])
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.8, 0.95])
 def test_intervals_of_a_trend_cover_as_often_as_they_say(rho: float, gaps: float) -> None:
     remembering, plain = simulated(rho, gaps, 500, 7)
-    assert 0.93 - 0.02 < remembering < 0.97 + 0.01
+    assert 0.91 < remembering < 0.98  # 0.93 to 0.97, and what 500 replicates leave open
     assert plain < 0.97 if rho == 0 else plain < 0.8
 
 

@@ -56,6 +56,7 @@ class Field(FieldBase[Data]):
         """Solve for the coefficients; see :meth:`Statistics.solve`."""
         request = Request(as_penalty(penalty, statistics.space), solver, device)
         if isinstance(request.penalty, SolvedApart):
+            statistics._check_independent("a Physics penalty")
             return request.penalty.field(statistics, request)
         if statistics.is_lazy:
             return cls(statistics, lazy_fits(statistics, request), request)
@@ -563,6 +564,7 @@ class Field(FieldBase[Data]):
         self._check_single(
             "constrain", f"write xs.constrain(data, {equation!r}), or fit(..., fine=False).constrain(...)"
         )
+        self.statistics._check_independent("constrain")
         constrain = Equations.registered[0].constrain
         constrained: Field[Data] = constrain(self, equation, known=known, vary=vary, dims=dims)
         return constrained
@@ -605,6 +607,7 @@ class Field(FieldBase[Data]):
         self._check_single(
             "discover", f"write xs.discover(data, {response!r}), or fit(..., fine=False).discover(...)"
         )
+        self.statistics._check_independent("discover")
         discover = Equations.registered[0].discover
         return discover(self, response, terms=terms, order=order, power=power, known=known, dims=dims)
 

@@ -454,6 +454,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         self._check_single(
             "recover", f"write xs.recover(data, {equation!r}), or fit(..., fine=False).recover(...)"
         )
+        self.statistics._check_independent("recover")
         return Equations.registered[0].recover(
             self, equation, known=known, vary=vary, dims=dims, method=method, at=at
         )

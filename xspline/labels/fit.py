@@ -145,7 +145,7 @@ class Fit:
 
     @functools.cached_property
     def _whitened(self) -> Sums:
-        return whitened(self.statistics.complete(self.name), np.asarray(self.rho), self.space.frame)
+        return whitened(self.statistics._complete(self.name), np.asarray(self.rho), self.space.frame)
 
     @property
     def remembers(self) -> str:
@@ -157,7 +157,7 @@ class Fit:
     def likelihood(self) -> Likelihood:
         """That of the correlation of errors that remember."""
         resources, solver = execution.resources(None), self.solved.factorisation.choice.name
-        complete = self.statistics.complete(self.name)
+        complete = self.statistics._complete(self.name)
         return Likelihood(complete, self.space, self.known_penalty, solver, resources)
 
     @property
@@ -418,7 +418,7 @@ def _remembering(
     rho: np.ndarray | None,
 ) -> Fit:
     """Return the fit of one variable whose errors remember: ρ and the penalty in turn, until ρ stays."""
-    space, sums = statistics.space, statistics.complete(name)
+    space, sums = statistics.space, statistics._complete(name)
     memory = sums.memory
     if criterion_of(requested) == "holders":
         raise ValueError(

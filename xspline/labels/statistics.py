@@ -107,12 +107,21 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
             self._total_cache[name] = Sums.merge([part.sums[name] for part in ordered], self.space.frame)
         return self._total_cache[name]
 
-    def complete(self, name: str) -> Sums:
+    def _complete(self, name: str) -> Sums:
         """Return the total of one variable with the edges of all parts joined, where errors remember."""
         key = f"{name} complete"  # beside the totals
         if key not in self._total_cache:
             self._total_cache[key] = closed(self.total(name), self.space)
         return self._total_cache[key]
+
+    def _check_independent(self, what: str) -> None:
+        """Raise ValueError where errors remember, which `what` does not know of."""
+        sums = [own for part in self.parts for own in part.sums.values()]
+        if any(isinstance(own, Sums) and own.memory is not None for own in sums):
+            raise ValueError(
+                f"{what} takes errors as independent, and these statistics have errors=AR1(...); compute them without "
+                "errors=, or solve them with Roughness or 'reml'"
+            )
 
     def _check_computed(self) -> None:
         if self.is_lazy:

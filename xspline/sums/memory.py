@@ -4,8 +4,10 @@ Of observations y in order, of which those at most `lags` steps apart make pairs
 
     R⁻¹ = Σ yyᵀ + Σ_m [q/(1 − q²) D_m − q/(1 + q) P_m],    q = ρ^m,    log|R| = Σ_m n_m log(1 − q²),
 
-where D_m sums (y_b − y_a)(y_b − y_a)ᵀ over the n_m pairs at distance m, and P_m sums y_ay_aᵀ + y_by_bᵀ. Most of P_1 is
-twice the sum over all observations: E sums what it lacks of that, P_1 = 2 Σ yyᵀ − E, and is nearly nothing on a grid.
+where D_m sums (y_b − y_a)(y_b − y_a)ᵀ over the n_m pairs at distance m, and P_m sums y_ay_aᵀ + y_by_bᵀ. Most
+observations have neighbours at distance 1 on both sides. So Σ yyᵀ is taken as if all had, and mended for each side of
+one whose next one is m > 1 steps away (U_m), or that has none (U_∞). Of pairs that two parts make P_m is added, since
+each of the parts saw no next one.
 """
 
 from __future__ import annotations
@@ -139,7 +141,7 @@ class Memory:
 
     Attributes
     ----------
-    lagged : D_m and P_m of m = 1, …, lags, and E; see above. P_1 has pairs alone that E does not know.
+    lagged : D_m, m = 1, …, lags; so many P_m, of pairs between parts; U_m from m = 2 on, and U_∞; see above.
     edges : what other parts may follow; empty once all are there.
     """
 
@@ -222,7 +224,7 @@ def whitened(sums: Sums, rho: Array, frame: Frame) -> Sums:
     lags = memory.series.lags
     q = [rho**m for m in range(1, lags + 1)]
     ends = [x / (1 + x) for x in q]
-    shares = [x / (1 - x * x) for x in q] + [-x for x in ends] + [ends[0]]
+    shares = [x / (1 - x * x) for x in q] + [-x for x in ends] + [ends[0] - x for x in ends[1:]] + [ends[0]]
     k = memory.series.coefficient
     parts = [_scaled(replace(sums, memory=None), 1 - 2 * ends[0], k, frame)]
     for i, (own, share) in enumerate(zip(memory.lagged, shares, strict=True)):

@@ -66,9 +66,9 @@ def pairs(
     scalars : [S, C, 3], s, Σw and n.
     """
     n, lines = values.shape
-    functions, width, lack = phi.shape[1], totals.shape[2], 2 * lags
+    functions, width, alone = phi.shape[1], totals.shape[2], 3 * lags - 1
     tile = 64  # lines at a time, whose totals the cache holds
-    last, near = np.empty(tile, dtype=np.int64), np.empty(tile, dtype=np.int64)
+    last = np.empty(tile, dtype=np.int64)
     before, product, mass, power = np.empty(tile), np.empty(tile), np.empty(tile), np.empty(tile)
     rows, row, own = np.empty((n, width)), np.empty(width), np.empty((width, tile))
     for t in range(n):
@@ -76,7 +76,6 @@ def pairs(
     for first in range(0, lines, tile):
         size = min(tile, lines - first)
         last[:] = -1
-        near[:] = 0
         own[:] = 0.0
         power[:] = 0.0
         for t in range(n):
@@ -93,8 +92,7 @@ def pairs(
                 lag = position[t] - position[a] if a >= 0 else lags + 1
                 if cut >= 0 and not (a < cut <= t):
                     lag = lags + 1
-                is_near = lag == 1
-                if is_near:  # the same two rows in most lines: all of them at a time, below
+                if lag == 1:  # the same two rows in most lines: all of them at a time, below
                     adjacent = True
                     difference = e - before[c]
                     product[c], mass[c] = w * difference, w
@@ -103,14 +101,13 @@ def pairs(
                 elif lag <= lags:
                     _fill(phi[t] - phi[a], row)
                     _add(row, functions, e - before[c], w, totals[lag - 1, line], scalars[lag - 1, line])
-                if lag <= lags and (lag > 1 or cut >= 0):
-                    slot = lags + lag - 1
-                    _add(rows[t], functions, e, w, totals[slot, line], scalars[slot, line])
-                    _add(rows[a], functions, before[c], w, totals[slot, line], scalars[slot, line])
-                if cut < 0 and a >= 0 and near[c] + is_near < 2:
-                    x = w * (2 - near[c] - is_near)
-                    _add(rows[a], functions, before[c], x, totals[lack, line], scalars[lack, line])
-                last[c], before[c], near[c] = t, e, is_near
+                if lag > 1 or cut >= 0:
+                    slot = min(2 * lags + lag - 2, alone) if cut < 0 else lags + lag - 1
+                    if cut < 0 or lag <= lags:
+                        _add(rows[t], functions, e, w, totals[slot, line], scalars[slot, line])
+                        if a >= 0:
+                            _add(rows[a], functions, before[c], w, totals[slot, line], scalars[slot, line])
+                last[c], before[c] = t, e
             if adjacent:
                 _fill(phi[t] - phi[t - 1], row)
                 for i in range(width):
@@ -120,7 +117,5 @@ def pairs(
             for i in range(width):
                 totals[0, first + c, i] += own[i, c]
             if cut < 0 and last[c] >= 0:
-                x = weight[first + c] * (2 - near[c])
-                _add(
-                    rows[last[c]], functions, before[c], x, totals[lack, first + c], scalars[lack, first + c]
-                )
+                line, a = first + c, last[c]
+                _add(rows[a], functions, before[c], weight[line], totals[alone, line], scalars[alone, line])

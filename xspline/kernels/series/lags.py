@@ -59,7 +59,7 @@ class _Pairs:
     def __init__(self, space: Space, series: Series) -> None:
         self.space, self.series = space, series
         self.layout = Layout(tuple(Group(*group) for group in series.groups), series.batch_axes)
-        self.slots: list[list[Sums]] = [[] for _ in range(2 * series.lags + 1)]
+        self.slots: list[list[Sums]] = [[] for _ in range(3 * series.lags)]
 
     def add(self, block: Block, plain: Sums, cut: int = -1) -> None:
         """Add the pairs of a block along its series; those alone that reach over row `cut` if that is given.
@@ -82,7 +82,7 @@ class _Pairs:
         position = np.append(0, np.cumsum(np.rint(np.diff(x) / series.step))).astype(np.int64)
         position[features.locate(x)[0] < 0] = -1
         phi = np.nan_to_num(features.design(x))
-        along = _alone(plain.gram, k)
+        along, keys = _alone(plain.gram, k), [f.key for term in plain.gram.terms for f in term]
         n, slots, width = phi.shape[1], len(self.slots), phi.shape[1] * (phi.shape[1] + 1) // 2
 
         def contracted(flat: Array, weight: Floats, width: int) -> tuple[Floats, Floats]:
@@ -111,7 +111,7 @@ class _Pairs:
                 table, entries = _as_rows(totals[slot, :, n:].T.reshape(width, *rest), n)
                 pairs = self._over_places(block, entries, table, pairs=True)
                 axes, window = tuple(range(len(plain.window))), plain.window
-                factor = Factor(axes, window, pairs, digest_key("series", repr(slot), pairs))
+                factor = Factor(axes, window, pairs, digest_key("series", repr((slot, cut, keys))))
                 gram = Gram(((factor,),), plain.batch_ndim)
             power, mass, count = (self._members(a.reshape(rest)) for a in scalars[slot].T)
             reference = plain.reference

@@ -20,6 +20,7 @@ from xspline import notebook
 from xspline.labels.fit import Fit
 from xspline.labels.read import defaults
 from xspline.labels.read.memory import splines_in
+from xspline.residuals import assumptions
 from xspline.solve import Roughness, rounded
 from xspline.solve.errors import warn
 from xspline.spaces import Basis, BSpline, Union
@@ -358,7 +359,9 @@ def _correlation(fit: Fit, correlated: Mapping[str, float]) -> Finding:
             "to the next; fit() without bases follows what neighbours share; or holder='time.year' and "
             "stderr(method='jackknife')"
         )
-        return Finding("structure", text, advice, warns=fit.fine is None and len(fit.statistics.parts) == 1)
+        # Who names parts has the jackknife; along several coordinates it is the field that functions do not follow.
+        alone = fit.fine is None and len(fit.statistics.parts) == 1 and series == [*correlated]
+        return Finding("structure", text, advice, warns=alone and 1 + rho > assumptions.UNEVEN * (1 - rho))
     advice = (
         "the functions cannot follow the field, or errors are correlated, and error bars are too short for either: "
         "fit() without bases follows what neighbours share, or take more functions; for errors that are correlated "
