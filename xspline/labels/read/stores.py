@@ -185,7 +185,8 @@ def _unwritten(data: xr.DataArray, most: int | None) -> Iterator[tuple[str, bool
         if not lacks.any():
             continue
         dims = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get("_ARRAY_DIMENSIONS", ())
-        times = [a for a, dim in enumerate(dims) if _is_time(data, dim) and shape[a] > 1]
+        dated = {dim for dim in dims if dim in data.coords and data.coords[dim].dtype.kind in "MO"}
+        times = [a for a, dim in enumerate(dims) if dim in dated and shape[a] > 1]
         steady = any((lacks == lacks.all(axis=a, keepdims=True)).all() for a in times) and not lacks.all()
         yield (
             f"{int(lacks.sum())} of {lacks.size} chunks were never written, the first of them "
@@ -197,10 +198,6 @@ def _unwritten(data: xr.DataArray, most: int | None) -> Iterator[tuple[str, bool
 def _keys(array: Any, chunks: Sequence[Iterable[int]]) -> Iterator[str]:
     """Yield the names of the objects that hold the chunks of these numbers along each axis, in C order."""
     return map(array.metadata.encode_chunk_key, itertools.product(*chunks))
-
-
-def _is_time(data: xr.DataArray, dim: Any) -> bool:
-    return dim in data.coords and data.coords[dim].dtype.kind in "MO"
 
 
 def _places(layers: list[Any], shape: tuple[int, ...], index: Any) -> list[np.ndarray]:

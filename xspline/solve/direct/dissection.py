@@ -85,9 +85,9 @@ class Cost(NamedTuple):
     waiting: int
 
 
-def cost_of(frame: Frame, leaf: int = LEAF) -> Cost:
+def cost_of(frame: Frame) -> Cost:
     """What factorising a system over a frame costs, from the sizes alone."""
-    return _cost(_whole(frame), Rule(_thickness(frame), leaf))
+    return _cost(_whole(frame), Rule(_thickness(frame), LEAF))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -129,10 +129,10 @@ def apply_kronecker(matrices: Sequence[Array], x: Array) -> Array:
     return x
 
 
-def apply_along(matrix: Array, x: Array, axis: int, serial: float = WORTH_THREADS) -> Array:
+def apply_along(matrix: Array, x: Array, axis: int) -> Array:
     """A matrix [K', K], or a diagonal [K], times one axis of x; the same slabs on any number of threads.
 
-    Up to `serial` numbers take one thread.
+    Up to `WORTH_THREADS` numbers take one thread.
     """
     if matrix.ndim == 1:
         return np.asarray(x * matrix.reshape(-1, *(1,) * (x.ndim - axis - 1)))
@@ -149,7 +149,7 @@ def apply_along(matrix: Array, x: Array, axis: int, serial: float = WORTH_THREAD
             np.matmul(matrix, source[:, :, a:b], out=out[:, :, a:b])
 
     with single_threaded_blas():
-        run(piece, [ranges(max(before, after))], split=x.size > serial)
+        run(piece, [ranges(max(before, after))], split=x.size > WORTH_THREADS)
     return out.reshape(*x.shape[:axis], len(matrix), *x.shape[axis + 1 :])
 
 
