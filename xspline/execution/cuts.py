@@ -27,11 +27,9 @@ from xspline.spaces import Space
 
 @dataclass(frozen=True)
 class Cuts:
-    """A grid of boxes over an array.
+    """A grid of boxes over an array."""
 
-    `edges` are for each axis the bounds of its blocks, ascending, from 0 to the length of the axis.
-    """
-
+    # for each axis the bounds of its blocks, ascending, from 0 to the length of the axis
     edges: tuple[tuple[int, ...], ...]
 
     @classmethod
@@ -278,16 +276,12 @@ def sums_bytes(
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """Sums of blocks over a whole source: how large the largest is, and all of them together.
+    """Sums of blocks over a whole source: how large the largest is, and all of them together."""
 
-    `source` is what is summed, `space` where, and `cuts` are in which blocks; `limits` tell how exactly windows and
-    holders are counted.
-    """
-
-    source: Source
-    space: Space
-    cuts: Cuts
-    limits: Limits = LIMITS
+    source: Source  # what is summed
+    space: Space  # where it is summed
+    cuts: Cuts  # in which blocks
+    limits: Limits = LIMITS  # how exactly windows and holders are counted
 
     @functools.cached_property
     def ranges(self) -> Mapping[int, tuple[np.ndarray, np.ndarray] | None]:

@@ -174,16 +174,12 @@ def run_embedded(task: EmbeddedTask, *values: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class InputGraph:
-    """What the tasks of a reduction start from.
+    """What the tasks of a reduction start from."""
 
-    `graph` is the optimised graph of the input, every task of it tried again when a read fails; ours is added to it.
-    `keys` are those of the blocks, by name of each Dask array, and `embedded` are nodes taken out of the graph, to be
-    run by the task that uses them.
-    """
-
+    # the optimised graph of the input, every task of it tried again when a read fails; ours is added to it
     graph: Graph
-    keys: dict[str, BlockKeys]
-    embedded: dict[Key, EmbeddedTask]
+    keys: dict[str, BlockKeys]  # those of the blocks, by name of each Dask array
+    embedded: dict[Key, EmbeddedTask]  # nodes taken out of the graph, to be run by the task that uses them
 
     @staticmethod
     def of(

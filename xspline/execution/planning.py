@@ -39,30 +39,19 @@ MASKS = ("none", "static", "any")
 
 @dataclass(frozen=True)
 class MaskCosts:
-    """What one structure of the mask would cost.
+    """What one structure of the mask would cost."""
 
-    Attributes
-    ----------
-    mask : "none" (a full grid), "static" (gaps that do not change along one group) or "any".
-    gram_bytes : bytes of the final G.
-    statistics_bytes : bytes of the final Sums.
-    partial_bytes : bytes of the largest Sums that one block can have.
-    moved_bytes : bytes of all partial sums that one task hands to another.
-    memory_bytes : projected peak of a worker thread, above an idle worker whose kernels are compiled.
-    solver, reason, solver_bytes : which solver is chosen, why, and its memory; it runs where `fit` was called.
-    seconds : about how long one core takes for the sums, the choice of the penalty and the solve; reading and compiling
-        come on top.
-    """
-
-    mask: str
-    gram_bytes: int
-    statistics_bytes: int
-    partial_bytes: int
-    moved_bytes: int
-    memory_bytes: int
-    solver: str
-    reason: str
-    solver_bytes: int
+    mask: str  # "none" (a full grid), "static" (gaps that do not change along one group) or "any"
+    gram_bytes: int  # bytes of the final G
+    statistics_bytes: int  # bytes of the final Sums
+    partial_bytes: int  # bytes of the largest Sums that one block can have
+    moved_bytes: int  # bytes of all partial sums that one task hands to another
+    memory_bytes: int  # projected peak of a worker thread, above an idle worker whose kernels are compiled
+    solver: str  # which solver is chosen; it runs where `fit` was called
+    reason: str  # why this solver is chosen
+    solver_bytes: int  # memory of the solver
+    # about how long one core takes for the sums, the choice of the penalty and the solve; reading and compiling
+    # come on top
     seconds: float
 
     @property

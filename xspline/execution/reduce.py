@@ -90,15 +90,9 @@ def sums(
     ValueError where the checkpoint is no directory, of another version, or damaged; WorkerMemoryError where workers
     were killed again and again; and ClusterLostError where client or scheduler went away.
 
-    Parameters
-    ----------
-    sources : variables to accumulate.
-    space : where they are fitted.
-    device : None (where the data are) or "cuda".
-    checkpoint : directory that all workers see, for partial sums; those that are there are not computed again. Sources
-        in memory are summed at once.
-    stamp : tells the version of stored arrays to the checkpoint.
-    limits : sizes of regions, reads and merges.
+    Partial sums that are in the directory `checkpoint`, which all workers see, are not computed again; `stamp` tells
+    the version of stored arrays to it. Sources in memory are summed at once. `device` is None (where the data are) or
+    "cuda"; `limits` are the sizes of regions, reads and merges.
     """
     check_device(device, here=active_client() is None)
     lazy = [source for source in sources if source.is_lazy]
@@ -287,21 +281,15 @@ def _add_tree(graph: Graph, keys: BlockKeys, steps: Sequence[Sequence[int]], rec
 
 @dataclass(frozen=True, eq=False)
 class _Recipe:
-    """What every task of one source needs; it travels once to each worker.
+    """What every task of one source needs; it travels once to each worker."""
 
-    Values of `source` are None or a reader, and its auxiliary arrays that come block by block are None. `cuts` are
-    blocks, groups of them or regions over the data: a task each. `read` is the shape of what is summed at once within a
-    region or a group. `blocks` are those of a Dask array; the regions of a store. `limits` are those of what waits to
-    be merged, and of repeated reads.
-    """
-
-    source: Source
+    source: Source  # its values are None or a reader, and auxiliary arrays that come block by block are None
     space: Space
-    cuts: Cuts
-    read: tuple[int, ...]
-    blocks: Cuts
+    cuts: Cuts  # blocks, groups of them or regions over the data: a task each
+    read: tuple[int, ...]  # the shape of what is summed at once within a region or a group
+    blocks: Cuts  # those of a Dask array; the regions of a store
     device: str | None
-    limits: Limits
+    limits: Limits  # those of what waits to be merged, and of repeated reads
 
 
 def _sum_in_memory(source: Source, space: Space, device: str | None) -> Sums | HolderSums:

@@ -27,14 +27,11 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Reader(Protocol):
-    """An array that is still in its store: read a box of it at a time.
-
-    `shape` and `dtype` are as of an array; `chunks` is the shape of the storage chunks, counted from index 0, or None
-    where that is not known.
-    """
+    """An array that is still in its store: read a box of it at a time."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
+    # the shape of the storage chunks, counted from index 0, or None where that is not known
     chunks: tuple[int, ...] | None
 
     def read(self, slices: Slices) -> Any:
@@ -57,39 +54,27 @@ class Opaque:
 
 @dataclass(frozen=True, eq=False)
 class HolderCodes:
-    """Whose the entries along one data axis are.
+    """Whose the entries along one data axis are."""
 
-    `axis` is a data axis and no batch axis. `codes` along it are integers from 0 to count - 1, NumPy or Dask; None
-    where they come by the block.
-    """
-
-    axis: int
-    codes: Any
+    axis: int  # a data axis and no batch axis
+    codes: Any  # integers from 0 to count - 1 along it, NumPy or Dask; None where they come by the block
     count: int
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """One variable with its coordinates and weights, as arrays.
+    """One variable with its coordinates and weights, as arrays."""
 
-    Attributes
-    ----------
-    values : [data axes..] NumPy, CuPy or Dask array, or a Reader.
-    coordinates : per coefficient axis (Space order) floats of its axis, shape = its group's data axes.
-    weights : (data axes, array over exactly those axes) pairs; their product is the weight.
-    layout : which data axes go to which coefficient axes.
-    label : what errors call this variable.
-    holders : whose the observations are, where several holders share the data; None for one.
-    series : along which axis errors remember, if they do.
-    """
-
-    values: Any
+    values: Any  # [data axes..] NumPy, CuPy or Dask array, or a Reader
+    # per coefficient axis (Space order) floats of its axis, shape = its group's data axes
     coordinates: tuple[Any, ...]
+    # (data axes, array over exactly those axes) pairs; their product is the weight
     weights: tuple[tuple[tuple[int, ...], Any], ...]
-    layout: Layout
-    label: str = "values"
+    layout: Layout  # which data axes go to which coefficient axes
+    label: str = "values"  # what errors call this variable
+    # whose the observations are, where several holders share the data; None for one
     holders: HolderCodes | None = None
-    series: Series | None = None
+    series: Series | None = None  # along which axis errors remember, if they do
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -41,19 +41,13 @@ def evaluate(
 
     They are a NumPy or Dask array of float64, NaN outside the domain.
 
-    Parameters
-    ----------
-    coefficients : [K.., b..] NumPy array, or a Dask array; with `pairs` Z, [K.., O.., b..].
-    coordinates : per coefficient axis an array over its group's data axes, floats of its axis; NumPy or Dask.
-    layout : how the axes of the target meet those of the coefficients.
-    space : the functions.
-    orders : derivative order per coefficient axis.
-    shape : of the target.
-    pairs : whether `coefficients` are pairs, as those of `xspline.kernels.evaluate`.
-    extrapolate : whether there are values outside the domains: those of the polynomials at the ends.
-    chunks : of the result, as Dask reads them; None for NumPy unless something given is a Dask array.
-    device : None (the host) or "cuda".
-    limits : up to which size coordinates travel whole.
+    The `coefficients` are [K.., b..], or pairs Z, [K.., O.., b..], as those of `xspline.kernels.evaluate`. The
+    `coordinates` are, per coefficient axis, an array over its group's data axes, in floats of its axis; `orders` has
+    the order of the derivative for each coefficient axis, and `layout` says how the axes of the target, which has
+    `shape`, meet those of the coefficients. With `extrapolate`, values outside the domains are those of the
+    polynomials at the ends. `chunks` are those of the result, as Dask reads them; None is NumPy unless something
+    given is a Dask array. `device` is None (the host) or "cuda". Coordinates up to a size in `limits` travel
+    whole.
     """
     check_device(device)
     axes_of = axes_of_coordinates(layout)
@@ -89,20 +83,16 @@ def deferred(function: Callable[..., np.ndarray], parts: Sequence[Any], shape: t
 
 @dataclass(frozen=True, eq=False)
 class EvaluationRequest:
-    """What every task of one evaluation needs beside the coefficients.
-
-    `cuts` are blocks of the target, and `coordinates` those that travel whole; None for those that come by the block.
-    All else is as of `evaluate`.
-    """
+    """What every task of one evaluation needs beside the coefficients. All else is as of `evaluate`."""
 
     layout: Layout
     space: Space
     orders: tuple[int, ...]
     pairs: bool
     extrapolate: bool
-    cuts: Cuts
+    cuts: Cuts  # blocks of the target
     device: str | None
-    coordinates: tuple[Any, ...] = ()
+    coordinates: tuple[Any, ...] = ()  # those that travel whole; None for those that come by the block
 
 
 def _lazy_values(

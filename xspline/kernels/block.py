@@ -29,25 +29,18 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Group:
-    """Coordinates that share dimensions.
+    """Coordinates that share dimensions."""
 
-    `data_axes` are those of the values that the coordinates span, none for scalar coordinates. `coefficient_axes` are
-    empty for pooled dimensions, whose entries are repeated observations.
-    """
-
-    data_axes: tuple[int, ...]
-    coefficient_axes: tuple[int, ...]
+    data_axes: tuple[int, ...]  # those of the values that the coordinates span, none for scalar coordinates
+    coefficient_axes: tuple[int, ...]  # empty for pooled dimensions, whose entries are repeated observations
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Groups and batch axes: every axis of the values belongs to exactly one of them.
-
-    The order of `batch_axes` is that of the batch axes of sums and coefficients.
-    """
+    """Groups and batch axes: every axis of the values belongs to exactly one of them."""
 
     groups: tuple[Group, ...]
-    batch_axes: tuple[int, ...] = ()
+    batch_axes: tuple[int, ...] = ()  # in the order of the batch axes of sums and coefficients
 
     def __post_init__(self) -> None:
         axes = sorted([axis for group in self.groups for axis in group.data_axes] + [*self.batch_axes])
@@ -78,23 +71,17 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A piece of data, as stored.
+    """A piece of data, as stored."""
 
-    Parameters
-    ----------
-    values : NaN is missing, infinity is tallied.
-    coordinates : per coefficient axis, float64, on the host or beside the values; each has the lengths of its group's
-        data axes as its shape. Labels that repeat are fine, NaN is missing.
-    weights : relative precisions; their product counts. Zero excludes.
-    start : index of the first value in the whole data, for messages. Empty: the origin.
-    reference : value to subtract; None for the first finite one, rounded to float32.
-    """
-
-    values: Array
+    values: Array  # NaN is missing, infinity is tallied
+    # per coefficient axis, float64, on the host or beside the values; each has the lengths of its group's
+    # data axes as its shape. Labels that repeat are fine, NaN is missing.
     coordinates: tuple[Array, ...]
+    # relative precisions; their product counts. Zero excludes.
     weights: tuple[tuple[tuple[int, ...], Array], ...] = ()
+    # index of the first value in the whole data, for messages. Empty: the origin.
     start: tuple[int, ...] = ()
-    reference: float | None = None
+    reference: float | None = None  # value to subtract; None for the first finite one, rounded to float32
 
     def check(self, layout: Layout) -> None:
         """Raise ValueError where shapes do not fit the layout."""

@@ -16,22 +16,15 @@ from xspline.spaces import Space
 
 
 class Options(TypedDict, total=False):
-    """How an evaluation runs, and where its result goes.
+    """How an evaluation runs, and where its result goes."""
 
-    Attributes
-    ----------
-    engine : {"numba", "namespace"} or Engine; which twin of the contraction; by default the compiled one for NumPy
-        arrays.
-    slab, slab_rows : entries of a slab, and rows of one group in it.
-    out : to write into, of the shape of the result; of NumPy C-contiguous and native. Sums are float64.
-    extrapolate : whether there are values outside the domains: those of the polynomials at the ends.
-    """
-
+    # {"numba", "namespace"} or Engine; which twin of the contraction; by default compiled for NumPy arrays
     engine: str | Engine | None
-    slab: int | None
-    slab_rows: int
+    slab: int | None  # entries of a slab
+    slab_rows: int  # rows of one group in a slab
+    # to write into, of the shape of the result; of NumPy C-contiguous and native. Sums are float64.
     out: Array | None
-    extrapolate: bool
+    extrapolate: bool  # whether there are values outside the domains: those of the polynomials at the ends
 
 
 def evaluate(
@@ -53,16 +46,11 @@ def evaluate(
     Σ w φᵀZφ = Σ_{k,o} Z[k, o] G[k, o] for the G of observations with weights w. It raises ValueError where shapes do
     not fit, or `out` cannot be written.
 
-    Parameters
-    ----------
-    coefficients : [K.., b..], of any array namespace; with `pairs` Z, [K.., O.., b..], with φᵀZφ = Σ_{k,o} Z[k, o] Π_j
-        φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and entries with k_j + o_j ≥ K_j on others are
-        not read.
-    coordinates : per coefficient axis, float64 on the host; shape = lengths of its group's data axes.
-    layout : where the coordinates and the batch axes lie in the result; nothing is pooled.
-    orders : derivative order per coefficient axis, per unit of the coordinate's float; default 0.
-    pairs : whether there is a quadratic form.
-    **options : `Options`.
+    The coefficients are [K.., b..], of any array namespace, or Z, [K.., O.., b..], with φᵀZφ = Σ_{k,o} Z[k, o] Π_j
+    φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and entries with k_j + o_j ≥ K_j on others are not
+    read. The coordinates of each coefficient axis are float64 on the host, of the lengths of its group's data axes;
+    `layout` says where they and the batch axes lie in the result; nothing is pooled. The orders of the derivative, per
+    unit of the coordinate's float, are 0 by default.
     """
     engine = choose_engine(coefficients, options.get("engine"))
     xp, ndim = array_api_compat.array_namespace(coefficients), len(space.shape)

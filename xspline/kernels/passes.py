@@ -50,18 +50,10 @@ def accumulate(
     They are on the host. Their window holds the coefficients that the coordinates touch. It raises ValueError where
     shapes do not fit, but never on data: NaN, infinities, bad weights and labels outside are tallied.
 
-    Parameters
-    ----------
-    block : values of any numeric type and array namespace.
-    layout : which axes of the values the coordinates span.
-    space : the features.
-    engine : {"numba", "namespace"} or Engine; which twin of the contraction runs; by default the compiled one for NumPy
-        arrays.
-    slab : entries of a slab.
-    slab_rows : rows of one group in a slab.
+    Values have any numeric type and array namespace. `engine`, {"numba", "namespace"} or Engine, is which twin of the
+    contraction runs: by default the compiled one for NumPy arrays. A slab has `slab` entries, and `slab_rows` rows of
+    one group.
 
-    Notes
-    -----
     A sweep takes every value for finite or missing. Where a block holds an infinity, or its sum of squares
     overflows, the sweep stops and the block is summed in slabs, which leave infinities out and know where the first
     one is.

@@ -55,14 +55,11 @@ def function_values(features: Features, cell: Integers, z: Floats, order: int, c
 
 @dataclass(frozen=True)
 class CoefficientRange:
-    """The coefficients of one axis that a block touches, unrolled.
+    """The coefficients of one axis that a block touches, unrolled."""
 
-    `start` and `length` are its window; `extent` is the length plus the overhang of a full circle.
-    """
-
-    start: int
-    length: int
-    extent: int
+    start: int  # where its window begins
+    length: int  # how long its window is
+    extent: int  # the length plus the overhang of a full circle
 
     @staticmethod
     def of(features: Features, touched: Bools) -> CoefficientRange:
@@ -96,23 +93,14 @@ def touched_cells(features: Features, x: Floats, compiled: bool, at_once: int = 
 
 
 class SortedRows(NamedTuple):
-    """Rows of one coefficient axis sorted by cell, as compiled loops take them.
+    """Rows of one coefficient axis sorted by cell, as compiled loops take them."""
 
-    Attributes
-    ----------
-    order : [n], rows sorted by where their supports start.
-    ends : [cells], number of sorted rows up to the end of each cell.
-    start, values, words : [n], [n, width], [n], where supports start, their values, and a word of 64 random bits for
-        each row, in this order.
-    places : [width], where values go, from the start of a support on.
-    """
-
-    order: Integers
-    ends: Integers
-    start: Integers
-    places: Integers
-    values: Floats
-    words: Integers
+    order: Integers  # [n], rows sorted by where their supports start
+    ends: Integers  # [cells], number of sorted rows up to the end of each cell
+    start: Integers  # [n], where supports start, in this order
+    places: Integers  # [width], where values go, from the start of a support on
+    values: Floats  # [n, width], values of the supports
+    words: Integers  # [n], a word of 64 random bits for each row
 
 
 class ProductRows(NamedTuple):
@@ -125,16 +113,12 @@ class ProductRows(NamedTuple):
 
 
 class LineSums(NamedTuple):
-    """What a sweep takes from lines of values along one axis.
+    """What a sweep takes from lines of values along one axis."""
 
-    `sums`, [before, after, R], are their contractions with the rows. `power`, `count` and `digest`, [before, after],
-    are of a moment Σ e², how many rows are known, and the sum of their words modulo 2⁶⁴; None of pairs.
-    """
-
-    sums: Array
-    power: Array = None
-    count: Array = None
-    digest: Array = None
+    sums: Array  # [before, after, R], contractions of the lines with the rows
+    power: Array = None  # [before, after] of a moment, Σ e²; None of pairs
+    count: Array = None  # likewise how many rows are known
+    digest: Array = None  # likewise the sum of their words modulo 2⁶⁴
 
 
 @lru_cache(maxsize=8)
@@ -145,27 +129,18 @@ def row_words(count: int) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Features of the rows of one group.
+    """Features of the rows of one group."""
 
-    Attributes
-    ----------
-    count : number of rows, n.
-    base : [n], per coefficient axis of the group: where the support of each row begins, counted from `low`.
-    table : [n, sum of functions], values of the active functions, the axes side by side.
-    supports : per axis, the active functions.
-    extents : per axis, number of coefficients that these rows touch: the lengths of their box.
-    low : per axis, where the box begins in the block's range of coefficients.
-    inside : [n], rows inside the domains of all axes.
-    pairs : whether the values of a row are the products of two functions (a, a + o), a-major, for G.
-    """
-
-    count: int
+    count: int  # number of rows, n
+    # [n], per coefficient axis of the group: where the support of each row begins, counted from `low`
     base: tuple[Integers, ...]
-    table: Floats
-    supports: tuple[Support, ...]
+    table: Floats  # [n, sum of functions], values of the active functions, the axes side by side
+    supports: tuple[Support, ...]  # per axis, the active functions
+    # per axis, number of coefficients that these rows touch: the lengths of their box
     extents: tuple[int, ...]
-    low: tuple[int, ...]
-    inside: Bools
+    low: tuple[int, ...]  # per axis, where the box begins in the block's range of coefficients
+    inside: Bools  # [n], rows inside the domains of all axes
+    # whether the values of a row are the products of two functions (a, a + o), a-major, for G
     pairs: bool = False
 
     def paired(self) -> Rows:

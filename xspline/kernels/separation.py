@@ -157,15 +157,12 @@ def join(components: Iterable[Component], joined: Iterable[Component]) -> list[C
 
 @dataclass(frozen=True, eq=False)
 class BlockResult:
-    """What a block gives; of one with nothing in it the tally and the count.
-
-    `count`, `power` and `weight` are n, s and Σw, one axis per slab axis, of extent 1 but for batch dimensions.
-    """
+    """What a block gives; of one with nothing in it the tally and the count."""
 
     tally: Tally
-    count: Array
-    power: Array = None
-    weight: Array = None
+    count: Array  # n, one axis per slab axis, of extent 1 but for batch dimensions
+    power: Array = None  # s, likewise
+    weight: Array = None  # Σw, likewise
     reference: float = 0.0
     moment: Floats | None = None
     factors: tuple[Factor, ...] = ()

@@ -35,13 +35,10 @@ def slab_entries(array: Array) -> int:
 
 @dataclass(frozen=True)
 class SlabAxis:
-    """One axis of a slab: the dimensions of a group, raveled, or one batch dimension.
-
-    `group` is the group's number, in stored order; of batch dimensions the number after the last.
-    """
+    """One axis of a slab: the dimensions of a group, raveled, or one batch dimension."""
 
     axes: tuple[int, ...]
-    group: int
+    group: int  # the group's number, in stored order; of batch dimensions the number after the last
     coefficient_axes: tuple[int, ...]
     is_batch: bool = False
 

@@ -34,19 +34,12 @@ WITHHELD, DISTANCES = 400, (0.0, 2.0, 6.0, 18.0)
 
 
 class Observed(NamedTuple):
-    """Observations of one member of a batch.
+    """Observations of one member of a batch."""
 
-    Parameters
-    ----------
-    coordinates : ndarray, [n, d]
-    values, weights : [n], what is left of the data by what was fitted before, and relative precisions of mean 1.
-    rows : [n, p], the functions that were fitted before.
-    """
-
-    coordinates: Array
-    values: Array
-    weights: Array
-    rows: Array | None
+    coordinates: Array  # [n, d]
+    values: Array  # [n], what is left of the data by what was fitted before
+    weights: Array  # [n], relative precisions of mean 1
+    rows: Array | None  # [n, p], the functions that were fitted before
 
     def in_order(self) -> Observed:
         """Return them in an order that does not depend on the one that they came in."""
@@ -64,13 +57,9 @@ def fit(
 ) -> list[Nearby]:
     """Return the fields of some members of a batch, which share their covariance up to its scale.
 
-    Parameters
-    ----------
-    members : with three observations or more, which differ, and weights of mean 1.
-    places : Places
-    steps : [d], distance between labels along each coordinate.
-    least_noise : variance that noise has at least, as rounding has.
-    windows : how many are looked at.
+    Each member has three observations or more, which differ, and weights of mean 1. `steps` [d] is the distance
+    between labels along each coordinate, `least_noise` the variance that noise has at least, as rounding has, and
+    `windows` how many are looked at.
     """
     members = [member.in_order() for member in members]
     largest = max(members, key=lambda member: member.values.size)
@@ -106,12 +95,9 @@ def fit_sample(
 ) -> Nearby:
     """Return a field of observations that are not all in memory, of which a sample tells.
 
-    Parameters
-    ----------
-    sample : some observations, more than one window, with cells of all of them.
-    coordinates : [n, d], of these observations.
-    inner : how many of them, which come first, have all of their neighbours in the sample.
-    places, steps, least_noise, windows, sampled : as for :func:`fit` and `Nearby`
+    `sample` holds some observations, more than one window, with cells of all of them; `coordinates` [n, d] are those
+    of these observations, of which the `inner` first have all of their neighbours in the sample. The rest is as for
+    :func:`fit` and `Nearby`.
     """
     floor = math.log(max(least_noise / float(np.var(sample.values[: sample.count])), 1e-300))
     span, own = np.ptp(places(sampled), axis=0), np.arange(inner)

@@ -31,20 +31,13 @@ DIFFERENT = 0.005  # variance of log scales beyond that of chance, below which t
 
 
 class Window(NamedTuple):
-    """Some items, with what was fitted before to all observations if these are all of them.
+    """Some items, with what was fitted before to all observations if these are all of them."""
 
-    Parameters
-    ----------
-    places : ndarray, [m, D]
-    levels, counts, values : ndarray, [m]
-    fitted : ndarray, [m, p], optional
-    """
-
-    places: Array
-    levels: Index
-    counts: Array
-    values: Array
-    fitted: Array | None = None
+    places: Array  # [m, D]
+    levels: Index  # [m]
+    counts: Array  # [m]
+    values: Array  # [m]
+    fitted: Array | None = None  # [m, p]
 
 
 class _Solved(NamedTuple):
@@ -65,15 +58,9 @@ class _Solved(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows of the data.
+    """Windows of the data."""
 
-    Parameters
-    ----------
-    spread : [L, D], variance of the places in a cell of each level.
-    items : list of Window
-    """
-
-    spread: Array
+    spread: Array  # [L, D], variance of the places in a cell of each level
     items: list[Window]
 
     @classmethod

@@ -28,20 +28,12 @@ _CURVE = 1e-3  # difference of log ν by which tables are differentiated
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A covariance, up to the scale that the data decide where they are.
+    """A covariance, up to the scale that the data decide where they are."""
 
-    Parameters
-    ----------
-    lengths : [Q, D], correlation lengths of each scale along each axis of the places.
-    variances : ndarray, [Q]
-    smoothness : ndarray, [Q]
-    noise : variance of an observation of weight 1 about the field.
-    """
-
-    lengths: Array
-    variances: Array
-    smoothness: Array
-    noise: float
+    lengths: Array  # [Q, D], correlation lengths of each scale along each axis of the places
+    variances: Array  # [Q]
+    smoothness: Array  # [Q]
+    noise: float  # variance of an observation of weight 1 about the field
 
     @classmethod
     def of(cls, parameters: Array, scales: int, axes: int) -> Model:
@@ -69,11 +61,8 @@ class Model:
     def between(self, spread: Array) -> tuple[Array, Array]:
         """Return 1/ℓ² [Q, L, L, D] and variances [Q, L, L] between the means over cells of L levels.
 
-        Parameters
-        ----------
-        spread : [L, D], variance of the places in a cell along each axis; zero for observations.
-
-        The mean of a field over two cells is as if both were blurred: lengths grow, ℓ² + c (s + s'), and variances
+                `spread` [L, D] is the variance of the places in a cell along each axis; zero for observations. The
+        mean of a field over two cells is as if both were blurred: lengths grow, ℓ² + c (s + s'), and variances
         shrink so that the integral of the covariance stays. For a Gaussian covariance this is exact with c = 1;
         c = 1 + 1/ν fits means over boxes to 0.02 of the variance for ν ≥ 1, and 0.05 for ν = 1/2.
         """

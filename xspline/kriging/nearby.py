@@ -49,17 +49,11 @@ NORMAL = float(stats.norm.ppf(0.975))
 
 
 class Predicted(NamedTuple):
-    """What neighbours say of values, or of derivatives.
+    """What neighbours say of values, or of derivatives."""
 
-    Attributes
-    ----------
-    mean, variance : [n], the variance is such that ±1.96 roots of it are an interval of 95 %.
-    trust : [n], the weights of the observations, added up: about 1 among them and 0 far away.
-    """
-
-    mean: Array
-    variance: Array
-    trust: Array
+    mean: Array  # [n]
+    variance: Array  # [n], such that ±1.96 roots of it are an interval of 95 %
+    trust: Array  # [n], the weights of the observations, added up: about 1 among them and 0 far away
 
 
 class _Combined(NamedTuple):
@@ -74,39 +68,24 @@ class _Combined(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Nearby:
-    """A field of one variable, of mean zero, by what its neighbours tell.
+    """A field of one variable, of mean zero, by what its neighbours tell."""
 
-    Parameters
-    ----------
-    places : how coordinates become places.
-    pyramid : the observations.
-    models : covariances with weights that add up to 1, up to a local scale.
-    scale, freedom : local scales vary like scale · freedom/χ²(freedom), before neighbours are seen.
-    usual_scale : their mean over the data.
-    usual_residuals : degrees of freedom of the field for each observation, and the mean weighted square of what it
-        leaves of them.
-    coordinates : [n, d], of the observations.
-    rows : [n, p], what was fitted before, where all observations are neighbours of every place.
-    steps : [d], distance between labels along each coordinate.
-    calibration : logarithms of the share of a variance that is left, ascending, and by what errors of such predictions
-        are longer than the model says.
-    sampled : [m, d], some labels at random, where these observations are not all.
-    inner : how many of these observations, which come first, have all of their neighbours among them; None where all
-        have.
-    """
-
-    places: Places
-    pyramid: Pyramid
-    models: tuple[tuple[float, Model], ...]
-    scale: float
+    places: Places  # how coordinates become places
+    pyramid: Pyramid  # the observations
+    models: tuple[tuple[float, Model], ...]  # covariances with weights that add up to 1, up to a local scale
+    scale: float  # local scales vary like scale · freedom/χ²(freedom), before neighbours are seen
     freedom: float
-    usual_scale: float
+    usual_scale: float  # mean of the local scales over the data
+    # degrees of freedom of the field per observation, and the mean weighted square of what it leaves of them
     usual_residuals: tuple[float, float]
-    coordinates: Array
-    rows: Array | None
-    steps: Array
+    coordinates: Array  # [n, d], of the observations
+    rows: Array | None  # [n, p], what was fitted before, where all observations are neighbours of every place
+    steps: Array  # [d], distance between labels along each coordinate
+    # logarithms of the share of a variance that is left, ascending, and by what errors of such predictions
+    # are longer than the model says
     calibration: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(1), np.ones(1)))
-    sampled: Array | None = None
+    sampled: Array | None = None  # [m, d], some labels at random, where these observations are not all
+    # how many observations, which come first, have all of their neighbours among them; None where all have
     inner: int | None = None
 
     @property
@@ -157,14 +136,9 @@ class Nearby:
     def predict(self, coordinates: Array, orders: Mapping[int, int], *, with_variance: bool) -> Predicted:
         """Return values or derivatives at some coordinates [n, d].
 
-        A derivative of a field with slopes (ν > 1) is a difference over an eighth of the distance between labels, which
-        is exact to that; where there are no slopes, it is that between labels.
-
-        Parameters
-        ----------
-        coordinates : ndarray, [n, d]
-        orders : order of the derivative along each coordinate that has one.
-        with_variance : bool
+        A derivative of a field with slopes (ν > 1) is a difference over an eighth of the distance between labels,
+        which is exact to that; where there are no slopes, it is that between labels. `orders` has the order of the
+        derivative along each coordinate that has one.
         """
         n = len(coordinates)
         mean, variance, trust = np.zeros(n), np.zeros(n), np.zeros(n)

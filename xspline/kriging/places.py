@@ -21,24 +21,15 @@ HALF_CIRCLE = 180.0  # degrees
 
 @dataclass(frozen=True)
 class Places:
-    """How coordinates become places.
+    """How coordinates become places."""
 
-    Parameters
-    ----------
-    coordinates : how many there are.
-    latitude, longitude : which of them are these, in degrees; both or none.
-    centre : latitude and longitude of the middle of the domain; a latitude of 0 where the longitudes span a half circle
-        or more.
-    is_round : whether the longitudes span a half circle or more.
-    degrees : a unit of latitude and longitude in degrees.
-    """
-
-    coordinates: int
-    latitude: int | None = None
-    longitude: int | None = None
+    coordinates: int  # how many there are
+    latitude: int | None = None  # which coordinate this is, in degrees; both of them or none
+    longitude: int | None = None  # likewise
+    # latitude and longitude of the middle of the domain; a latitude of 0 where the domain is round
     centre: tuple[float, float] = (0.0, 0.0)
-    is_round: bool = False
-    degrees: float = 1.0
+    is_round: bool = False  # whether the longitudes span a half circle or more
+    degrees: float = 1.0  # a unit of latitude and longitude in degrees
 
     @classmethod
     def over(

@@ -42,19 +42,12 @@ LEAST_SLOPE = 0.01
 
 
 class Level(NamedTuple):
-    """Items of one level: observations, or their means over cells.
+    """Items of one level: observations, or their means over cells."""
 
-    Parameters
-    ----------
-    places : ndarray, [n, D]
-    values, counts : [n], means, and the sums of the weights in them.
-    scatter : [n, D], variances of the places within each; zero for observations.
-    """
-
-    places: Array
-    values: Array
-    counts: Array
-    scatter: Array
+    places: Array  # [n, D]
+    values: Array  # [n], means
+    counts: Array  # [n], sums of the weights in the means
+    scatter: Array  # [n, D], variances of the places within each; zero for observations
 
     @classmethod
     def of(cls, places: Array, values: Array, weights: Array) -> Level:
@@ -97,16 +90,10 @@ class Level(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The cells of all levels.
+    """The cells of all levels."""
 
-    Parameters
-    ----------
-    metric : [D], widths of a cell that holds about one observation.
-    origin : [D], a place that lies in the first cell.
-    """
-
-    metric: Array
-    origin: Array
+    metric: Array  # [D], widths of a cell that holds about one observation
+    origin: Array  # [D], a place that lies in the first cell
 
     def cells(self, places: Array, level: int) -> Index:
         """Return the number of the cell of a level that each place [n, D] lies in."""
@@ -131,30 +118,19 @@ def coarser(grid: Grid, second: Level, number: int, most: int) -> list[Level]:
 
 @dataclass(frozen=True, eq=False)
 class Pyramid:
-    """Items: observations and means of them.
+    """Items: observations and means of them."""
 
-    Parameters
-    ----------
-    places : ndarray, [n, D]
-    values, counts : [n], means, and the sums of the weights in them.
-    levels : [n], 0 for observations, which come first.
-    starts : [L + 1], where the items of each level begin.
-    spread : [L, D], variance of the places in a cell of each level.
-    grid : the cells. Neighbours are near in units of their widths.
-    reach : widths within which observations and cells of the first level are neighbours; those of the second are within
-        three times as many, and so on but for the last.
-    trees : of each level.
-    """
-
-    places: Array
-    values: Array
-    counts: Array
-    levels: Index
-    starts: Index
-    spread: Array
-    grid: Grid
+    places: Array  # [n, D]
+    values: Array  # [n], means
+    counts: Array  # [n], sums of the weights in the means
+    levels: Index  # [n], 0 for observations, which come first
+    starts: Index  # [L + 1], where the items of each level begin
+    spread: Array  # [L, D], variance of the places in a cell of each level
+    grid: Grid  # the cells. Neighbours are near in units of their widths.
+    # widths within which observations and cells of the first level are neighbours; those of the second are
+    # within three times as many, and so on but for the last
     reach: float
-    trees: list[Any]
+    trees: list[Any]  # of each level
 
     @classmethod
     def of(
@@ -216,17 +192,9 @@ class Pyramid:
     def neighbours(self, centres: Array, wanted: Sequence[int], beyond: float = -1.0) -> tuple[Index, Index]:
         """Return the items near each of some places [m, D], and how many there are [m].
 
-        Parameters
-        ----------
-        centres : ndarray, [m, D]
-        wanted : how many neighbours of each level. Those of a level lie beyond those of the level below, so that no
-            observation counts twice.
-        beyond : nearer ones are left out; in widths of a cell of one observation.
-
-        Returns
-        -------
-        chosen : [m, n], of each row as many are used as `filled` says.
-        filled : ndarray of int, [m]
+        `wanted` says how many of each level. Those of a level lie beyond those of the level below, so that no
+        observation counts twice; those nearer than `beyond`, in widths of a cell of one observation, are left out. Of
+        each row of the items [m, n] only as many are meant as there are.
         """
         from xspline.kriging import compiled
 
@@ -283,16 +251,10 @@ def _tree(places: Array) -> cKDTree:
 def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> Array:
     """Return widths [D] over which values change alike, of a cell that holds about one observation.
 
-    Squared differences of near values are fitted by a plane in the distances along each axis, whose slopes say how far
-    one has to go along each for the same change; what is near follows from the answer, so this is repeated.
-
-    Parameters
-    ----------
-    places : ndarray, [n, D]
-    values : ndarray, [n]
-    links : [D], axes with one number have one width.
-    is_round : whether the first two axes span a sphere, of which the third is the axis: then that has no larger width,
-        or places on both hemispheres would be near each other.
+    Squared differences of near values are fitted by a plane in the distances along each axis, whose slopes say how
+    far one has to go along each for the same change; what is near follows from the answer, so this is repeated. Axes
+    with one number in `links` [D] have one width. Where the first two axes span a sphere (`is_round`), the third is
+    its axis and has no larger width, or places on both hemispheres would be near each other.
     """
     sampled = np.random.default_rng(0).permutation(len(places))[:SAMPLED]
     axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]

@@ -46,24 +46,17 @@ NEGLIGIBLE = 2e-3
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What is likely of the logarithms of the parameters before data are seen: normal, within bounds.
+    """What is likely of the logarithms of the parameters before data are seen: normal, within bounds."""
 
-    Parameters
-    ----------
-    mean, deviation, low, high : ndarray, [parameters]
-    parts : [model parameters, parameters], the logarithms of the parameters of the model are sums of these: of axes
-        that share a length there is one, and the length along the axis of a sphere is relative to that across it.
-    scales : int
-    lengths : how many there are of each scale.
-    """
-
-    mean: Array
-    deviation: Array
-    low: Array
-    high: Array
+    mean: Array  # [parameters]
+    deviation: Array  # [parameters]
+    low: Array  # [parameters]
+    high: Array  # [parameters]
+    # [model parameters, parameters], the logarithms of the parameters of the model are sums of these: of axes
+    # that share a length there is one, and the length along the axis of a sphere is relative to that across it
     parts: Array
     scales: int
-    lengths: int
+    lengths: int  # how many there are of each scale
 
     @classmethod
     def over(
@@ -180,11 +173,9 @@ def likeliest(
 ) -> list[tuple[float, Model]]:
     """Return the likeliest model at one scale or two, or several with weights.
 
-    Parameters
-    ----------
-    few, all_windows : searches from several starts look at a few, the last ones at all.
-    priors : for one scale and for two; None where the data are too few for two.
-    draw : whether to return several models, as few data leave open which it is.
+    Searches from several starts look at `few` windows, the last ones at all. The `priors` are for one scale and for
+    two, None where the data are too few for two. With `draw` there are several models, as few data leave open which
+    it is.
     """
     single, double = priors
     lengths = single.lengths

@@ -41,18 +41,10 @@ def tails(u: Array, suspects: Array, count: int) -> dict[str, Any]:
     that of the residuals, at the most that their number leaves open. Gross errors are those that even among so many of
     that distribution would not be seen; what only a normal distribution would not have is tails.
 
-    Parameters
-    ----------
-    u : ndarray, [n]
-        A sample at random, in units of standard deviations.
-    suspects : ndarray, [m]
-        The largest of `count` residuals.
-
-    Returns
-    -------
-    dict
-        ``far``, how many are gross; ``tails``, the share beyond three standard deviations where that or the largest is
-        too large for a normal distribution, else 0; ``largest`` and the ``limit`` of what is expected; ``count``.
+    `u` [n] is a sample at random, in units of standard deviations, and `suspects` [m] are the largest of `count`
+    residuals. The result has ``far``, how many are gross; ``tails``, the share beyond three standard deviations where
+    that or the largest is too large for a normal distribution, else 0; ``largest`` and the ``limit`` of what is
+    expected; and ``count``.
     """
     u, suspects = np.abs(u), np.abs(suspects)
     # The median of few residuals is not sure: it has a standard error of 1.17/√n, which is allowed for twice.

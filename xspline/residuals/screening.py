@@ -26,18 +26,9 @@ def apart(tree: cKDTree, values: Array, own: Index | None = None) -> Array:
     Usual is the median of such distances over all that are looked at, or over the neighbours where that is larger, as
     it is at fronts.
 
-    Parameters
-    ----------
-    tree : cKDTree
-        Of the places of all observations, in units in which values change alike along each axis.
-    values : ndarray, [n]
-    own : ndarray of int, [m]
-        Those that are looked at; None for all.
-
-    Returns
-    -------
-    ndarray, [m]
-        In standard deviations, as far as distances are normal.
+    The `tree` is of the places of all observations, in units in which values change alike along each axis; `own` [m]
+    are those that are looked at, None for all. The result [m] is in standard deviations, as far as distances are
+    normal.
     """
     own = np.arange(values.size) if own is None else own
     size = min(AROUND + 1, values.size)

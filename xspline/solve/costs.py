@@ -13,119 +13,100 @@ class CostModel:
 
     A flop is one floating-point operation as LAPACK does them in large blocks, some 2.5e10 in a second on one core.
     Costs are estimates of orders of magnitude; where a number was measured, its field says how.
-
-    Parameters
-    ----------
-    iterative_handicap_flops : flops that knowing the inverse is worth: some 20 seconds, after which iterations are
-        preferred. Chosen.
-    max_fallback_flops : flops, some minutes, of a solver that takes over unasked where iterations do not converge.
-        Chosen.
-    fallback_iterations : iterations after which another solver, if there is one, takes over. Measured (`python -m
-        benchmarks solve`): systems that converge at all take 2 to 51.
-    expected_iterations : iterations that a solve is expected to take. Measured (`python -m benchmarks solve`): 9 to 22.
-    nearly_iterations : those of a solve of what is nearly a product. Measured: 10 where single values are missing, 60
-        with blocks.
-    flop_penalty : time of a flop of the iterative solvers, which wait for memory, over that of a flop of LAPACK.
-        Estimate.
-    transfer_flops : flops that the host does in the time in which a system travels to a GPU and back. Estimate, not
-        measured.
-    gpu_speedup : products of matrices in double precision on a GPU of a data centre over those of 16 cores. Estimate
-        from the specifications of both; one core is further behind.
-    gpu_memory_share : share of the memory of a GPU for dense systems; the rest is for sums and for what others run
-        there. Chosen.
-    max_gpu_coefficients : coefficients of a dense system on a GPU: 31 bits count the entries of its matrix.
-    iterative_vectors : vectors of P numbers that conjugate gradients and products hold, about. Counted in the code.
-    front_flops : flops in the time that each small matrix of nested dissection takes beside its own, some 0.06 ms, for
-        calls and for entries that are moved. Measured against bands, as the next two (16 x 32 to 150 x 250 and 8 x 8 x
-        8 to 20 x 20 x 20 cubic splines).
-    front_inverse, band_inverse : time of the entries of the inverse over that of the factorisation, by fronts (1.4 to
-        1.8) and of a band (2.9 to 5.2).
-    probing_vectors : vectors of P numbers that multigrid solves for at a time, with their residuals and directions, and
-        its probes. Measured: some 180 over 48 x 96 coefficients.
-    dense_matrices : matrices that a dense solver works with: a system, its root and its inverse.
-    result_vectors : vectors of P numbers beside a solver: right-hand sides, solutions, residuals. Counted in the code.
-    searched_solvers : solvers that a search for the smoothing holds at a time: of its last two points and of a trial.
-    threaded_flops : flops from which several factorisations side by side are worth their threads. Measured: subtrees of
-        6e8 flops take 1 to 8 % more processor time on two threads than on one.
-    parallel_bytes : bytes of bands that are factorised side by side at most. Chosen.
-    kept_bytes : bytes of factorisations that a single solve keeps for later questions; a search for the smoothing,
-        which uses them again and again, keeps a quarter of the memory. Chosen.
-    slab_numbers, slab_systems : numbers that one batched factorisation takes at once, to stay in a cache, and the
-        fewest systems. Estimate.
-    max_batched_numbers : P (u + 1) of the largest systems that are faster factorised many at a time than one by one in
-        LAPACK. Estimate.
-    min_batch : systems from which they are factorised many at a time. Estimate.
-    flops_per_second, column_flops_per_second : flops of LAPACK in a second of one core, and those of solves with some
-        dozens of columns, which wait for memory. Measured: choices by REML with bands, P = 50 to 11,008 (Xeon, 2.5
-        GHz); so are the next three.
-    pairs_per_second : entries of G that a solve with λ given multiplies out, brings into a band and takes residuals
-        with: 3e6 to 8e6.
-    step_seconds, search_steps : what a step of a search takes whatever the size, and how many it takes: 4 to 7.
-    estimated_solves : solves whose time an estimated search takes. Measured (`python -m benchmarks smoothing`): 13.5 at
-        P = 10,648, 14.4 at 195,112.
-    values_per_second, rows_per_second : values of a grid that one core sums in a second (measured: 0.9e8 to 4e8), and
-        rows of a coordinate that it locates, one for each point (0.8e7 to 1.3e7).
-    coarse_start_flops : flops of a factorisation, some tenths of a second, from which problems with fewer knots give
-        the start of a search for the smoothing. Chosen.
-    close_search_flops : flops of a factorisation from which a search for the smoothing ends at a step of 2 % in λ,
-        which leaves an error of its square and saves one or two factorisations. Chosen.
-    coarse_share : share of the flops of a factorisation up to which one with fewer knots may give the start; those
-        beyond save less than they cost. Chosen.
-    several_starts_flops : flops of a factorisation, about a second, up to which searches begin at several places.
-        Chosen.
-    max_exact_reml_flops : flops of a factorisation, some seconds, from which iterations estimate REML where that is
-        faster. Measured: over 29 x 29 x 23 cubic splines, 5e10 flops, a search takes 19 CPU seconds either way; over 30
-        x 70 x 23, 2e11 flops, 71 to 77, and 47 by iterations.
-    exact_reml_entries, exact_gcv_entries : P² times the number of systems up to which traces of products of inverses,
-        which take P solves a system, are exact: for REML, whose Hessian alone needs them, and for GCV, whose gradient
-        does. Chosen.
-    most_draws, least_draws, drawn_numbers : draws from which these traces are estimated beyond, over all systems: the
-        most, as many as GCV takes; for REML, where they only steer, as many as have so many numbers together, but so
-        many at least: the more coefficients, the less each of them scatters. Chosen.
     """
 
+    # flops that knowing the inverse is worth: some 20 seconds, after which iterations are preferred. Chosen.
     iterative_handicap_flops: float = 5e11
+    # flops, some minutes, of a solver that takes over unasked where iterations do not converge. Chosen.
     max_fallback_flops: float = 5e12
+    # iterations after which another solver, if there is one, takes over. Measured (`python -m benchmarks solve`):
+    # systems that converge at all take 2 to 51.
     fallback_iterations: int = 100
+    # iterations that a solve is expected to take. Measured (`python -m benchmarks solve`): 9 to 22.
     expected_iterations: int = 20
+    # those of a solve of what is nearly a product. Measured: 10 where single values are missing, 60 with blocks.
     nearly_iterations: int = 20
+    # time of a flop of the iterative solvers, which wait for memory, over that of a flop of LAPACK. Estimate.
     flop_penalty: float = 5.0
+    # flops that the host does in the time in which a system travels to a GPU and back. Estimate, not measured.
     transfer_flops: float = 1e9
+    # products of matrices in double precision on a GPU of a data centre over those of 16 cores. Estimate from the
+    # specifications of both; one core is further behind.
     gpu_speedup: float = 50.0
+    # share of the memory of a GPU for dense systems; the rest is for sums and for what others run there. Chosen.
     gpu_memory_share: float = 0.75
+    # coefficients of a dense system on a GPU: 31 bits count the entries of its matrix
     max_gpu_coefficients: int = 46_340
+    # vectors of P numbers that conjugate gradients and products hold, about. Counted in the code.
     iterative_vectors: int = 18
+    # flops in the time that each small matrix of nested dissection takes beside its own, some 0.06 ms, for calls
+    # and for entries that are moved. Measured against bands, as the next two (16 x 32 to 150 x 250 and 8 x 8 x 8
+    # to 20 x 20 x 20 cubic splines).
     front_flops: float = 1.2e6
+    # time of the entries of the inverse over that of the factorisation, by fronts: 1.4 to 1.8
     front_inverse: float = 1.6
-    band_inverse: float = 4.0
+    band_inverse: float = 4.0  # likewise of a band: 2.9 to 5.2
+    # vectors of P numbers that multigrid solves for at a time, with their residuals and directions, and its
+    # probes. Measured: some 180 over 48 x 96 coefficients.
     probing_vectors: int = 200
-    dense_matrices: int = 3
+    dense_matrices: int = 3  # matrices that a dense solver works with: a system, its root and its inverse
+    # vectors of P numbers beside a solver: right-hand sides, solutions, residuals. Counted in the code.
     result_vectors: int = 12
+    # solvers that a search for the smoothing holds at a time: of its last two points and of a trial
     searched_solvers: int = 3
+    # flops from which several factorisations side by side are worth their threads. Measured: subtrees of 6e8
+    # flops take 1 to 8 % more processor time on two threads than on one.
     threaded_flops: float = 5e8
-    parallel_bytes: float = 1.5 * GIB
+    parallel_bytes: float = 1.5 * GIB  # bytes of bands that are factorised side by side at most. Chosen.
+    # bytes of factorisations that a single solve keeps for later questions; a search for the smoothing, which
+    # uses them again and again, keeps a quarter of the memory. Chosen.
     kept_bytes: float = 2**28
-    slab_numbers: int = 1 << 18
-    slab_systems: int = 512
+    slab_numbers: int = (
+        1 << 18
+    )  # numbers that one batched factorisation takes at once, to stay in a cache. Estimate.
+    slab_systems: int = 512  # the fewest systems of it. Estimate.
+    # P (u + 1) of the largest systems that are faster factorised many at a time than one by one in LAPACK. Estimate.
     max_batched_numbers: int = 64 * 64
-    min_batch: int = 32
+    min_batch: int = 32  # systems from which they are factorised many at a time. Estimate.
+    # flops of LAPACK in a second of one core. Measured: choices by REML with bands, P = 50 to 11,008 (Xeon, 2.5
+    # GHz); so are the next four.
     flops_per_second: float = 2.2e10
+    # those of solves with some dozens of columns, which wait for memory
     column_flops_per_second: float = 2.5e9
+    # entries of G that a solve with λ given multiplies out, brings into a band and takes residuals with: 3e6 to 8e6
     pairs_per_second: float = 4.5e6
-    step_seconds: float = 0.006
-    search_steps: int = 6
+    step_seconds: float = 0.006  # what a step of a search takes whatever the size
+    search_steps: int = 6  # how many steps a search takes: 4 to 7
+    # solves whose time an estimated search takes. Measured (`python -m benchmarks smoothing`): 13.5 at P =
+    # 10,648, 14.4 at 195,112.
     estimated_solves: float = 14.0
+    # values of a grid that one core sums in a second. Measured: 0.9e8 to 4e8.
     values_per_second: float = 1.5e8
+    # rows of a coordinate that it locates, one for each point. Measured: 0.8e7 to 1.3e7.
     rows_per_second: float = 1e7
+    # flops of a factorisation, some tenths of a second, from which problems with fewer knots give the start of a
+    # search for the smoothing. Chosen.
     coarse_start_flops: float = 1e9
+    # flops of a factorisation from which a search for the smoothing ends at a step of 2 % in λ, which leaves an
+    # error of its square and saves one or two factorisations. Chosen.
     close_search_flops: float = 1e10
+    # share of the flops of a factorisation up to which one with fewer knots may give the start; those beyond save
+    # less than they cost. Chosen.
     coarse_share: float = 0.25
+    # flops of a factorisation, about a second, up to which searches begin at several places. Chosen.
     several_starts_flops: float = 2e10
+    # flops of a factorisation, some seconds, from which iterations estimate REML where that is faster. Measured:
+    # over 29 x 29 x 23 cubic splines, 5e10 flops, a search takes 19 CPU seconds either way; over 30 x 70 x 23,
+    # 2e11 flops, 71 to 77, and 47 by iterations.
     max_exact_reml_flops: float = 3e10
+    # P² times the number of systems up to which traces of products of inverses, which take P solves a system, are
+    # exact: for REML, whose Hessian alone needs them. Chosen.
     exact_reml_entries: int = 150**2
-    exact_gcv_entries: int = 1500**2
+    exact_gcv_entries: int = 1500**2  # likewise for GCV, whose gradient needs them. Chosen.
+    # draws from which these traces are estimated beyond, over all systems: the most, as many as GCV takes. Chosen.
     most_draws: int = 32
-    least_draws: int = 4
+    least_draws: int = 4  # the fewest of REML, where they only steer. Chosen.
+    # numbers that those of REML have together: the more coefficients, the less each draw scatters. Chosen.
     drawn_numbers: int = 1 << 18
 
     def draws(self, size: int, steering: bool = True) -> int:

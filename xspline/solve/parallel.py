@@ -56,16 +56,13 @@ class Gpu(Protocol):
 
 @dataclass(frozen=True)
 class Resources:
-    """What a solve may use.
-
-    `memory` is in bytes, on the host. `gpu` is the device of dense systems that fit there and are worth the transfer;
-    all others, which are small or have structure, stay on the host. `costs` are what solvers cost here.
-    """
+    """What a solve may use."""
 
     cores: int
-    memory: float
+    memory: float  # bytes, on the host
+    # the device of dense systems that fit there and are worth the transfer; small or structured ones stay on the host
     gpu: Gpu | None = None
-    costs: CostModel = COSTS
+    costs: CostModel = COSTS  # what solvers cost here
 
     def bytes_kept(self, again: bool) -> float:
         """Bytes of factorisations that are kept: much where they are used again and again; the rest is made again."""

@@ -93,18 +93,14 @@ def candidates(
 
 @dataclass(frozen=True, eq=False)
 class _Structure:
-    """What is known of a system, and what each solver would cost.
-
-    `product` is G as one product, if it is one, `kept` the bytes of factorisations that a solver keeps, and `held` the
-    number of solvers that exist at a time.
-    """
+    """What is known of a system, and what each solver would cost."""
 
     gram: Gram
-    product: Product | None
+    product: Product | None  # G as one product, if it is one
     penalty: Gram
     frame: Frame
-    kept: float
-    held: int
+    kept: float  # bytes of factorisations that a solver keeps
+    held: int  # solvers that exist at a time
     resources: Resources
 
     @cached_property

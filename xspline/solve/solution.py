@@ -32,15 +32,11 @@ from xspline.sums.integrals import mass
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Coefficients of a fit.
+    """Coefficients of a fit."""
 
-    `coefficients`, [K.., b..], are c, and NaN for members that are not `determined`, [b..]; `rss`, [b..], is the
-    weighted residual sum of squares.
-    """
-
-    coefficients: Array
-    rss: Array
-    determined: NDArray[np.bool_]
+    coefficients: Array  # [K.., b..], c, and NaN for members that are not determined
+    rss: Array  # [b..], the weighted residual sum of squares
+    determined: NDArray[np.bool_]  # [b..]
     factorisation: Factorisation
 
     def __repr__(self) -> str:

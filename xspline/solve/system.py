@@ -34,29 +34,23 @@ MAX_BIAS = 0.05  # of the mean variance of draws: half of what 200 of them scatt
 
 @dataclass(frozen=True)
 class Choice:
-    """A solver, the reason for it, and what its factorisation costs: bytes and operations (estimates).
-
-    Parameters
-    ----------
-    operations : of what is factorised on a GPU those that the host does in the time.
-    exact : whether it knows the inverse; others iterate, estimate traces and have draws for error bars.
-    on_gpu : whether it factorises on a GPU; then `nbytes` are those that the host needs to say why it is singular.
-    searched : whether λ is searched for; then `nbytes` are those of the search, `operations` those of one
-        factorisation.
-    memory_refusal : why there is no memory for an exact solver in its place; empty where memory did not decide.
-    inverse : operations of the entries of the inverse, in the time that they take; 0 where it is twice `operations`.
-    searches : how many times the usual steps a search takes: those of a family with more parameters take more.
-    """
+    """A solver, the reason for it, and what its factorisation costs: bytes and operations (estimates)."""
 
     name: str
     reason: str
     nbytes: int
-    operations: float
+    operations: float  # of what is factorised on a GPU those that the host does in the time
+    # whether it knows the inverse; others iterate, estimate traces and have draws for error bars
     exact: bool = True
+    # whether it factorises on a GPU; then `nbytes` are those that the host needs to say why it is singular
     on_gpu: bool = False
+    # whether λ is searched for; then `nbytes` are those of the search, `operations` of one factorisation
     searched: bool = False
+    # why there is no memory for an exact solver in its place; empty where memory did not decide
     memory_refusal: str = ""
+    # operations of the entries of the inverse, in the time that they take; 0 where it is twice `operations`
     inverse: float = 0.0
+    # how many times the usual steps a search takes: those of a family with more parameters take more
     searches: float = 1.0
 
     @property
@@ -153,27 +147,16 @@ class DirectSystem(System):
 
 
 class IterativeSystem(System):
-    """A system that is solved by iterations, several right-hand sides side by side.
-
-    Attributes
-    ----------
-    index : [b..], which of the different systems each batch member is.
-    tolerance : ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
-    at_once : right-hand sides that are solved for side by side.
-    mixes_systems : whether right-hand sides of different systems may be solved for side by side.
-    near : one that knows its inverse and differs little from this one.
-    iterations : of the last solve, the most of any right-hand side.
-    residual : of the last solve, relative, the largest of any right-hand side.
-    """
+    """A system that is solved by iterations, several right-hand sides side by side."""
 
     frame: Frame
-    index: NDArray[np.intp]
-    tolerance: float
-    at_once: int
-    mixes_systems = False
-    near: DirectSystem | None = None
-    iterations = 0
-    residual = 0.0
+    index: NDArray[np.intp]  # [b..], which of the different systems each batch member is
+    tolerance: float  # ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends
+    at_once: int  # right-hand sides that are solved for side by side
+    mixes_systems = False  # whether right-hand sides of different systems may be solved for side by side
+    near: DirectSystem | None = None  # a system that knows its inverse and differs little from this one
+    iterations = 0  # of the last solve, the most of any right-hand side
+    residual = 0.0  # of the last solve, relative, the largest of any right-hand side
 
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..], up to a relative residual; NaN for members that are not determined.

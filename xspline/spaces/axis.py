@@ -60,12 +60,8 @@ class Axis:
     def near(self, lo: float, hi: float, period: float = math.inf) -> Axis:
         """The axis of times with an epoch near them, if seconds since 1970-01-01 would tell them apart too coarsely.
 
-        Parameters
-        ----------
-        lo, hi : float
-            Their range, as floats of this axis.
-        period : float
-            The shortest one of the basis, in seconds.
+        `lo` and `hi` are their range, as floats of this axis, and `period` is the shortest one of the basis, in
+        seconds.
         """
         largest = max(abs(lo), abs(hi))
         if self.kind != "time" or self.epoch or not math.isfinite(largest):
@@ -139,12 +135,8 @@ class Axis:
     def duration(self, value: Any, what: str) -> float:
         """A period or spacing as a float in the coordinate's unit (seconds for time and timedelta).
 
-        Parameters
-        ----------
-        value : number, str, numpy.timedelta64 or datetime.timedelta
-            A number on a number axis; else "365.2425D", "6h", "year" (mean year of the calendar), "day".
-        what : str
-            Name of the argument, for messages.
+        `value` is a number on a number axis; else "365.2425D", "6h", "year" (the mean year of the calendar), "day" or
+        a timedelta. `what` is the name of the argument, for messages.
         """
         if self.kind == "number":
             if not _is_number(value):

@@ -75,15 +75,8 @@ class Basis(NotAnArray):
     def bind(self, axis: Axis, extent: Extent | None, *, name: str) -> Basis:
         """Canonical form: domain filled in, spacing turned into a size, durations into floats or seconds.
 
-        Parameters
-        ----------
-        axis : how labels of the coordinate are read.
-        extent : range of the data, as floats of the axis.
-        name : the coordinate, for messages.
-
-        Raises
-        ------
-        TypeError, ValueError : for a domain or duration that does not fit the axis, or a domain that is nowhere given.
+        `extent` is the range of the data, as floats of the axis. It raises TypeError or ValueError for a domain or
+        duration that does not fit the axis, or a domain that is nowhere given; messages begin with `name`.
         """
         with coordinate_in_errors(name):
             bound = self._bind(axis, extent)

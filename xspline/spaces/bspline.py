@@ -67,18 +67,13 @@ def legendre_tables(knots: Floats, order: int = 0) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class LocalSpline(PairFeatures):
-    """B-spline whose functions touch p + 1 cells.
+    """B-spline whose functions touch p + 1 cells."""
 
-    `knots` is the full knot vector t; function e is supported on [t_e, t_{e + p + 1}], e = 0 … cells' last. `degree` is
-    p, and `size` K; if `periodic`, positions and functions wrap around, and function e counts modulo K. If `uniform`,
-    the cells have equal length, so that one table serves them all.
-    """
-
-    knots: Floats
-    degree: int
-    size: int
-    periodic: bool
-    uniform: bool
+    knots: Floats  # full knot vector t; function e is supported on [t_e, t_{e + p + 1}], e = 0 … cells' last
+    degree: int  # p
+    size: int  # K
+    periodic: bool  # whether positions and functions wrap around, and function e counts modulo K
+    uniform: bool  # whether the cells have equal length, so that one table serves them all
 
     local: bool = True
 

@@ -57,42 +57,28 @@ class Support:
 
 
 class Features(Protocol):
-    """A basis as numbers: float64, host NumPy.
-
-    Attributes
-    ----------
-    size : K, number of functions.
-    width : q, functions active in a cell: degree + 1, or K (global).
-    cells : m, 1 for global features.
-    offsets : O of the pair arrays: degree + 1, or K.
-    periodic : function indices count modulo `size` (local features only).
-    first : [m] index of the first active function of each cell.
-    max_order : highest derivative that is not refused.
-    domain : outside it there are no values; None: nowhere outside.
-    local : whether functions have compact support.
-    support : the functions that are active in a cell.
-    """
+    """A basis as numbers: float64, host NumPy."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int: ...  # K, number of functions
     @property
-    def width(self) -> int: ...
+    def width(self) -> int: ...  # q, functions active in a cell: degree + 1, or K (global)
     @property
-    def cells(self) -> int: ...
+    def cells(self) -> int: ...  # m, 1 for global features
     @property
-    def offsets(self) -> int: ...
+    def offsets(self) -> int: ...  # O of the pair arrays: degree + 1, or K
     @property
-    def periodic(self) -> bool: ...
+    def periodic(self) -> bool: ...  # function indices count modulo `size` (local features only)
     @property
-    def first(self) -> Integers: ...
+    def first(self) -> Integers: ...  # [m], index of the first active function of each cell
     @property
-    def max_order(self) -> int | None: ...
+    def max_order(self) -> int | None: ...  # highest derivative that is not refused
     @property
-    def domain(self) -> tuple[float, float] | None: ...
+    def domain(self) -> tuple[float, float] | None: ...  # outside it there are no values; None: nowhere
     @property
-    def local(self) -> bool: ...
+    def local(self) -> bool: ...  # whether functions have compact support
     @property
-    def support(self) -> Support: ...
+    def support(self) -> Support: ...  # the functions that are active in a cell
 
     def locate(self, x: Floats) -> tuple[Integers, Floats]:
         """Cell [n] (-1 outside or NaN) and local coordinate z [n] of positions x [n].
@@ -331,17 +317,13 @@ class Harmonics(TermFunctions):
 
 @dataclass(frozen=True, eq=False)
 class Global(PairFeatures):
-    """Features of one cell in which all functions are active.
+    """Features of one cell in which all functions are active."""
 
-    The functions of `terms` follow each other, and `span` is the range of the integrals of `roughness`. `max_order` is
-    the highest derivative that makes sense; those of a polynomial are zero above it. `points`, [K], are labels, the
-    names of the functions by default.
-    """
-
-    terms: tuple[TermFunctions, ...]
-    span: tuple[float, float]
+    terms: tuple[TermFunctions, ...]  # their functions follow each other
+    span: tuple[float, float]  # the range of the integrals of `roughness`
+    # the highest derivative that makes sense; those of a polynomial are zero above it
     max_order: int | None = None
-    points: Floats | None = None
+    points: Floats | None = None  # [K], labels, the names of the functions by default
 
     periodic: bool = False
     local: bool = False

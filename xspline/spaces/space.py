@@ -29,17 +29,13 @@ SPACE_SCHEMA = 1
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """Geometry of the coefficients: all that sums of them need to know.
+    """Geometry of the coefficients: all that sums of them need to know."""
 
-    `sizes` and `offsets` are K and O per axis, and `periodic` tells whether function indices count modulo K.
-    `constant`, [K], are the coefficients of the function 1. `everywhere` is, of a basis in cells, how many functions
-    are active in all of them: its first m, see `Arrow`. Else 0.
-    """
-
-    sizes: tuple[int, ...]
-    offsets: tuple[int, ...]
-    periodic: tuple[bool, ...]
-    constant: tuple[Floats, ...]
+    sizes: tuple[int, ...]  # K per axis
+    offsets: tuple[int, ...]  # O per axis
+    periodic: tuple[bool, ...]  # whether function indices count modulo K
+    constant: tuple[Floats, ...]  # [K], the coefficients of the function 1
+    # of a basis in cells, how many functions are active in all of them: its first m, see `Arrow`; else 0
     everywhere: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

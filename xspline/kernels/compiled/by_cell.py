@@ -343,14 +343,10 @@ def add_cells(
     columns are collected row by row. Each cell turns its first axis into functions and pairs; the others wait
     for the end of a run of cells along the first axis, whose functions they share.
 
-    Parameters
-    ----------
-    first : number of the first row among the sorted ones.
-    table : [numbers per row, rows] local coordinates, or columns as they are.
-    weights, errors : [members, rows] w for the pairs, w (y - r) for the moment; each may have no members.
-    cells, columns, moment_fold, pair_fold : the first axis of all of them is the one along which the sorted cells are
-        neighbours.
-    moment, pairs : [members, coefficients, depth], to be added to.
+    `first` is the number of the first row among the sorted ones, and `table` [numbers per row, rows] holds local
+    coordinates, or columns as they are. `weights` and `errors`, [members, rows], are w for the pairs and w (y - r)
+    for the moment; each may have no members. The first axis of the cells, columns and folds is the one along which
+    the sorted cells are neighbours. `moment` and `pairs`, [members, coefficients, depth], are added to.
     """
     rows, longest = table.shape[1], RUN_CELLS + cells.near
     wide, narrow, count, room = 1, 1, columns.size[0], longest * pair_fold.entries

@@ -39,23 +39,15 @@ def load_kernel(source: str, name: str, options: tuple[str, ...]) -> Kernel:
 
 @dataclass(frozen=True)
 class CudaSweeper:
-    """`sweep.CompiledSweeper` on a GPU.
+    """`sweep.CompiledSweeper` on a GPU."""
 
-    Attributes
-    ----------
-    xp, device : the namespace of the values, and where they are.
-    load : compiles a kernel of a source, a name and options.
-    tile_rows : rows of a tile, at least and at most.
-    held_sums : sums of one line that a thread holds where it may choose: pairs of seven functions.
-    grid : blocks along the second axis of a launch; CUDA allows no more.
-    """
-
-    xp: Any
-    device: Any
+    xp: Any  # the namespace of the values
+    device: Any  # where the values are
+    # compiles a kernel of a source, a name and options
     load: Callable[[str, str, tuple[str, ...]], Kernel] = load_kernel
-    tile_rows: tuple[int, int] = (64, 1024)
-    held_sums: int = 28
-    grid: int = 65_535
+    tile_rows: tuple[int, int] = (64, 1024)  # rows of a tile, at least and at most
+    held_sums: int = 28  # sums of one line that a thread holds where it may choose: pairs of seven functions
+    grid: int = 65_535  # blocks along the second axis of a launch; CUDA allows no more
 
     def per_line(self, rows: Rows) -> int:
         tiles = math.ceil(rows.count / self.tile_rows[1])  # shorter ones are for few lines
@@ -104,26 +96,16 @@ class CudaSweeper:
 
 @dataclass(frozen=True, eq=False)
 class Tiling:
-    """How sorted rows are shared out among threads.
+    """How sorted rows are shared out among threads."""
 
-    Attributes
-    ----------
-    tiles, groups, lines : how many tiles of rows there are, groups of columns, and lines of one thread.
-    slots : sums of all tiles of a line, before those that tiles have in common are added.
-    owner : [slots], the entry of the contraction that each slot belongs to; -1 for none.
-    values : [n, columns], values of the rows, filled up with zeros to full groups.
-    tables : of both kernels, in the order of their arguments.
-    options : what the kernels are compiled for.
-    """
-
-    tiles: int
-    groups: int
-    lines: int
-    slots: int
-    owner: Integers
-    values: Floats
-    tables: tuple[Integers, ...]
-    options: tuple[str, ...]
+    tiles: int  # how many tiles of rows there are
+    groups: int  # how many groups of columns
+    lines: int  # how many lines one thread has
+    slots: int  # sums of all tiles of a line, before those that tiles have in common are added
+    owner: Integers  # [slots], the entry of the contraction that each slot belongs to; -1 for none
+    values: Floats  # [n, columns], values of the rows, filled up with zeros to full groups
+    tables: tuple[Integers, ...]  # of both kernels, in the order of their arguments
+    options: tuple[str, ...]  # what the kernels are compiled for
 
     @staticmethod
     def of(rows: Rows, lines: int, tile_rows: tuple[int, int], held_sums: int) -> Tiling:

@@ -45,17 +45,12 @@ SIZES = CellSizes()
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What a row gives along one axis, and how sums of it become functions and pairs.
+    """What a row gives along one axis, and how sums of it become functions and pairs."""
 
-    There are `size` = L columns, of which the first q span the functions. `functions`, [1 or m, q, q], are per cell
-    (column, function): function = sum over columns; `pairs`, [1 or m, L, Q], per cell (column, pair), in the order of
-    `Features.pair_index`. `of_position` tells whether the columns are Legendre polynomials of the local coordinate.
-    """
-
-    size: int
-    functions: Floats
-    pairs: Floats
-    of_position: bool
+    size: int  # L columns, of which the first q span the functions
+    functions: Floats  # [1 or m, q, q], per cell (column, function): function = sum over columns
+    pairs: Floats  # [1 or m, L, Q], per cell (column, pair), in the order of `Features.pair_index`
+    of_position: bool  # whether the columns are Legendre polynomials of the local coordinate
 
     @property
     def lines(self) -> int:
@@ -140,17 +135,12 @@ def _ends(x: Floats) -> tuple[float, float]:
 
 
 class ByCell:
-    """The rows of a group in the order of their cells: `Cells` on the host, `Tiles` on a device.
+    """The rows of a group in the order of their cells: `Cells` on the host, `Tiles` on a device."""
 
-    `features` are one per coefficient axis of the group. `keys`, [n], are the number of the cell of each row, -1
-    outside the domains; `order`, [rows inside], has the rows sorted by key, and `cells`, [occupied, axes], the cells
-    that hold rows, along each axis.
-    """
-
-    features: tuple[Features, ...]
-    keys: Array
-    order: Array
-    cells: Integers
+    features: tuple[Features, ...]  # one per coefficient axis of the group
+    keys: Array  # [n], the number of the cell of each row, -1 outside the domains
+    order: Array  # [rows inside], the rows sorted by key
+    cells: Integers  # [occupied, axes], the cells that hold rows, along each axis
 
     def inside(self, span: tuple[int, int]) -> Array:
         """Rows of a range that are inside all domains."""
@@ -170,17 +160,13 @@ class ByCell:
 
 @dataclass(frozen=True, eq=False)
 class Cells(ByCell):
-    """The rows of a group in the order of their cells, as NumPy arrays; keys and order are int32.
-
-    `coordinates`, [n], are one per coefficient axis, and `ends`, [occupied], the numbers of sorted rows up to the end
-    of each cell that holds rows.
-    """
+    """The rows of a group in the order of their cells, as NumPy arrays; keys and order are int32."""
 
     features: tuple[Features, ...]
-    coordinates: tuple[Floats, ...]
+    coordinates: tuple[Floats, ...]  # [n], one per coefficient axis
     keys: NDArray[np.int32]
     order: NDArray[np.int32]
-    ends: Integers
+    ends: Integers  # [occupied], number of sorted rows up to the end of each cell that holds rows
     cells: Integers
     sizes: CellSizes
 

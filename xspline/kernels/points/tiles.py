@@ -25,27 +25,19 @@ from xspline.spaces.features import Features
 
 @dataclass(frozen=True, eq=False)
 class Tiles(ByCell):
-    """The rows of a group in the order of their cells, on a device; keys and order are int64.
-
-    Attributes
-    ----------
-    xp, device : where the rows are.
-    known : [n], rows all of whose coordinates are numbers.
-    ends : [occupied], number of sorted rows up to the end of each cell that holds rows.
-    low, box : per axis the first cell that rows can be in, and how many cells there are from it on.
-    given : per axis the local coordinate [1, n], or the columns [L, n] of a basis other than a B-spline.
-    """
+    """The rows of a group in the order of their cells, on a device; keys and order are int64."""
 
     features: tuple[Features, ...]
-    xp: Any
-    device: Any
+    xp: Any  # the namespace of the rows
+    device: Any  # where the rows are
     keys: Array
-    known: Array
+    known: Array  # [n], rows all of whose coordinates are numbers
     order: Array
-    ends: Integers
+    ends: Integers  # [occupied], number of sorted rows up to the end of each cell that holds rows
     cells: Integers
-    low: tuple[int, ...]
-    box: tuple[int, ...]
+    low: tuple[int, ...]  # per axis the first cell that rows can be in
+    box: tuple[int, ...]  # per axis how many cells there are from `low` on
+    # per axis the local coordinate [1, n], or the columns [L, n] of a basis other than a B-spline
     given: tuple[Array, ...]
     sizes: CellSizes
 
@@ -238,19 +230,14 @@ def _legendre(z: Array, size: int, xp: Any) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _CellTiling:
-    """How a slab of sorted rows is cut into tiles, the first of all cells before the second of any.
+    """How a slab of sorted rows is cut into tiles, the first of all cells before the second of any."""
 
-    `cells` are the occupied ones that the slab touches, and `back` the place of each of these when those with most
-    tiles come first. `counts` are the numbers of cells that have a first tile, a second, …; `starts` and `stops` tell
-    where each tile begins in the slab, and where its cell ends; `length` counts the rows of a tile.
-    """
-
-    cells: slice
-    back: Integers
-    counts: tuple[int, ...]
-    starts: Integers
-    stops: Integers
-    length: int
+    cells: slice  # the occupied ones that the slab touches
+    back: Integers  # the place of each of these cells when those with most tiles come first
+    counts: tuple[int, ...]  # numbers of cells that have a first tile, a second, …
+    starts: Integers  # where each tile begins in the slab
+    stops: Integers  # where the cell of each tile ends
+    length: int  # rows of a tile
 
     @staticmethod
     def of(first: int, count: int, ends: Integers, lengths: tuple[int, int]) -> _CellTiling:

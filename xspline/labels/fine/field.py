@@ -20,17 +20,12 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Fine:
-    """The fine field of one variable.
+    """The fine field of one variable."""
 
-    Attributes
-    ----------
-    members : for each member of the batch, in the order of its dimensions, what its neighbours tell; None where there
-        are too few observations, or all are equal.
-    names : of the coordinates.
-    """
-
+    # for each member of the batch, in the order of its dimensions, what its neighbours tell; None where there
+    # are too few observations, or all are equal
     members: tuple[Nearby | None, ...]
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the coordinates
 
     @property
     def first(self) -> Nearby | None:

@@ -42,22 +42,14 @@ TILE = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """What a coarse field leaves of observations on a grid, in chunks.
+    """What a coarse field leaves of observations on a grid, in chunks."""
 
-    Attributes
-    ----------
-    residual : DataArray, of Dask
-    weights : DataArray, of Dask, with the same dimensions and chunks; None where all are equal.
-    labels : for each dimension of the data its labels as floats.
-    order : for each coordinate of the space, the number of its dimension.
-    places : how coordinates become places.
-    """
-
-    residual: xr.DataArray
+    residual: xr.DataArray  # of Dask
+    # of Dask, with the same dimensions and chunks; None where all are equal
     weights: xr.DataArray | None
-    labels: tuple[Array, ...]
-    order: tuple[int, ...]
-    places: Places
+    labels: tuple[Array, ...]  # for each dimension of the data its labels as floats
+    order: tuple[int, ...]  # for each coordinate of the space, the number of its dimension
+    places: Places  # how coordinates become places
 
     @property
     def along(self) -> tuple[Array, ...]:
@@ -99,16 +91,10 @@ class Stored:
 
 @dataclass(frozen=True, eq=False)
 class Tiled(Fine):
-    """The fine field of observations that are read where they are needed.
+    """The fine field of observations that are read where they are needed."""
 
-    Attributes
-    ----------
-    stored : the observations.
-    far : coarse levels of all of them.
-    """
-
-    stored: Stored
-    far: tuple[Level, ...]
+    stored: Stored  # the observations
+    far: tuple[Level, ...]  # coarse levels of all of them
 
     @property
     def member(self) -> Nearby:

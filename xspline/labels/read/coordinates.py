@@ -188,20 +188,12 @@ def seam_once(coordinates: Mapping[str, xr.DataArray], space: Space) -> xr.DataA
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How the dimensions of some data meet the coordinates of a Space.
+    """How the dimensions of some data meet the coordinates of a Space; `batch` are those of independent fits."""
 
-    Attributes
-    ----------
-    names : fitted coordinates, in Space order.
-    dims : dimensions of the data, in stored order.
-    spans : for each fitted coordinate, the dimensions of its group.
-    pooled, batch : dimensions of repeated observations, and of independent fits.
-    """
-
-    names: tuple[str, ...]
-    dims: tuple[Hashable, ...]
-    spans: tuple[tuple[Hashable, ...], ...]
-    pooled: tuple[Hashable, ...]
+    names: tuple[str, ...]  # fitted coordinates, in Space order
+    dims: tuple[Hashable, ...]  # dimensions of the data, in stored order
+    spans: tuple[tuple[Hashable, ...], ...]  # for each fitted coordinate, the dimensions of its group
+    pooled: tuple[Hashable, ...]  # dimensions of repeated observations
 
     @property
     def batch(self) -> tuple[Hashable, ...]:
@@ -288,12 +280,6 @@ def warn_left_out(
 
     These have labels that are NaN, NaT or infinite, or lie outside a domain that came from other data. A domain that
     somebody wrote down is there to leave observations out.
-
-    Parameters
-    ----------
-    tallies : what was left out of each variable.
-    space : the space that they are fitted in.
-    labels : labels of the fitted coordinates.
     """
     for name, tally in tallies.items():
         if tally.unlabelled:

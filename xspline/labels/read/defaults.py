@@ -36,16 +36,10 @@ _NAMES_OF_BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
 
 
 class Defaults(NamedTuple):
-    """Bases that nobody named.
-
-    Parameters
-    ----------
-    extents : dict of str to (float, float)
-        Ranges of the coordinates, as floats of their axes.
-    """
+    """Bases that nobody named."""
 
     bases: dict[str, Basis]
-    extents: dict[str, Extent]
+    extents: dict[str, Extent]  # ranges of the coordinates, as floats of their axes
 
 
 def single_for(
@@ -73,20 +67,9 @@ def single_for(
     Without a penalty on roughness (``smooth=False``) a coordinate gets a function for every fourth label and at most 32
     of them, and all coordinates together at most 20,000.
 
-    Parameters
-    ----------
-    pooled : dimensions of repeated observations; what spans them is not fitted.
-    seconds : the budget: 10 if it is not given.
-    smooth : whether there will be a penalty on roughness.
-
-    Returns
-    -------
-    Defaults
-
-    Raises
-    ------
-    ValueError : no coordinate is left, a Dataset holds no numeric variable, or the budget is not positive.
-    TypeError : the budget is not a number.
+    What spans `pooled`, dimensions of repeated observations, is not fitted. The budget is `seconds`, 10 if it is not
+    given. It raises ValueError where no coordinate is left, a Dataset holds no numeric variable, or the budget is not
+    positive, and TypeError where the budget is not a number.
     """
     seconds = checked_seconds(SECONDS if seconds is None else seconds)
     chosen, pooled = _coordinates(data, set(pooled)), set(pooled)

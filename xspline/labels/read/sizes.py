@@ -33,21 +33,13 @@ SECONDS = 10.0
 
 
 class Labels(NamedTuple):
-    """What is known of one coordinate.
+    """What is known of one coordinate."""
 
-    Parameters
-    ----------
-    dims : the dimensions that it spans.
-    values : its labels along these dimensions.
-    extent : the range of the labels.
-    direction : X, Y, Z or T of the CF conventions, or nothing.
-    """
-
-    dims: tuple[Hashable, ...]
-    values: Floats
+    dims: tuple[Hashable, ...]  # the dimensions that it spans
+    values: Floats  # its labels along these dimensions
     axis: Axis
-    extent: tuple[float, float]
-    direction: str
+    extent: tuple[float, float]  # the range of the labels
+    direction: str  # X, Y, Z or T of the CF conventions, or nothing
 
     def functions(self, cells: float) -> int:
         """Return how many functions there are over so many cells: as many on a closed circle, else `DEGREE` more."""
@@ -79,12 +71,9 @@ def sized(
 ) -> dict[str, Basis]:
     """Return the bases with the numbers of functions of their B-splines.
 
-    Parameters
-    ----------
-    bases : those that are B-splines get another number of functions.
-    sizes : the lengths of the dimensions of the data that are not pooled.
-    seconds : the time of one core that the choice of the penalty may take. It grows like the power 3/2 of the number of
-        coefficients in two coordinates, and like the square in three, as nested dissection does.
+    The `sizes` are the lengths of the dimensions of the data that are not pooled, and `seconds` the time of one core
+    that the choice of the penalty may take. It grows like the power 3/2 of the number of coefficients in two
+    coordinates, and like the square in three, as nested dissection does.
     """
     cells: dict[str, float] = {}
     for group in _groups(labels):

@@ -128,15 +128,9 @@ def _zarr_version(array: Any) -> Any:
 def unwritten_chunks(data: xr.DataArray, what: str, missing_chunks: str) -> str:
     """Return what there is to say of chunks of a Zarr store that were never written; empty where none is missing.
 
-    Parameters
-    ----------
-    data : values or weights.
-    what : they are.
-    missing_chunks : "raise", "ignore", or "warn", which says nothing of those that are missing at all times.
-
-    Raises
-    ------
-    ValueError : some are missing, and that is to be an error; or `missing_chunks` is none of the three.
+    `what` says what the data are: values or weights. `missing_chunks` is "raise", "ignore", or "warn", which says
+    nothing of those that are missing at all times. It raises ValueError where some are missing and that is to be an
+    error, and for anything else than these three.
     """
     if missing_chunks not in ("warn", "raise", "ignore"):
         raise ValueError(f"missing_chunks={missing_chunks!r} is unknown; use 'warn', 'raise' or 'ignore'")
@@ -191,7 +185,8 @@ def _unwritten(data: xr.DataArray, most: int | None) -> Iterator[tuple[str, bool
         if not lacks.any():
             continue
         dims = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get("_ARRAY_DIMENSIONS", ())
-        times = [a for a, dim in enumerate(dims) if _is_time(data, dim) and shape[a] > 1]
+        dated = {dim for dim in dims if dim in data.coords and data.coords[dim].dtype.kind in "MO"}
+        times = [a for a, dim in enumerate(dims) if dim in dated and shape[a] > 1]
         steady = any((lacks == lacks.all(axis=a, keepdims=True)).all() for a in times) and not lacks.all()
         yield (
             f"{int(lacks.sum())} of {lacks.size} chunks were never written, the first of them "
@@ -203,10 +198,6 @@ def _unwritten(data: xr.DataArray, most: int | None) -> Iterator[tuple[str, bool
 def _keys(array: Any, chunks: Sequence[Iterable[int]]) -> Iterator[str]:
     """Yield the names of the objects that hold the chunks of these numbers along each axis, in C order."""
     return map(array.metadata.encode_chunk_key, itertools.product(*chunks))
-
-
-def _is_time(data: xr.DataArray, dim: Any) -> bool:
-    return dim in data.coords and data.coords[dim].dtype.kind in "MO"
 
 
 def _places(layers: list[Any], shape: tuple[int, ...], index: Any) -> list[np.ndarray]:

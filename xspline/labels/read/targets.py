@@ -21,22 +21,15 @@ from xspline.spaces import Space
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The labels to evaluate at.
+    """The labels to evaluate at."""
 
-    Attributes
-    ----------
-    coordinates : for each fitted coordinate, in Space order, its labels.
-    extra : other coordinates of the target that may label the result.
-    chunks : chunk sizes by dimension, or one size for all dimensions; None where the result is in memory.
-    extrapolate : whether there are values outside the domains.
-    mask : which places keep their values: those within so many knot cells of an observation, those that are marked, or
-        all (None).
-    """
-
-    coordinates: Mapping[str, xr.DataArray]
-    extra: xr.Dataset
+    coordinates: Mapping[str, xr.DataArray]  # for each fitted coordinate, in Space order, its labels
+    extra: xr.Dataset  # other coordinates of the target that may label the result
+    # chunk sizes by dimension, or one size for all dimensions; None where the result is in memory
     chunks: Any
-    extrapolate: bool
+    extrapolate: bool  # whether there are values outside the domains
+    # which places keep their values: those within so many knot cells of an observation, those that are
+    # marked, or all (None)
     mask: int | xr.DataArray | xr.Dataset | None
 
     def floats(

@@ -34,19 +34,12 @@ REPEATED = 0.01
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was looked at."""
 
-    Attributes
-    ----------
-    subject, text : what it is about, and what there is.
-    advice : what to do; empty where it is fine.
-    warns : whether the fit warns of it.
-    """
-
-    subject: str
-    text: str
-    advice: str = ""
-    warns: bool = False
+    subject: str  # what it is about
+    text: str  # what there is
+    advice: str = ""  # what to do; empty where it is fine
+    warns: bool = False  # whether the fit warns of it
 
 
 @dataclass(frozen=True, repr=False)

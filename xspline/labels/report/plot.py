@@ -29,17 +29,8 @@ def plot(
 ) -> Any:
     """Draw a field; see :meth:`Field.plot`.
 
-    Parameters
-    ----------
-    field
-    interval : callable
-        What gives the ends of a band, as ``Field.interval`` does.
-    at, band
-        As there.
-    where
-        ``extrapolate`` and ``mask``.
-    options
-        Labels by name, and what goes to xarray's plotting.
+    `interval` gives the ends of a band, as ``Field.interval`` does; `where` holds ``extrapolate`` and ``mask``, and
+    `options` labels by name, and what goes to xarray's plotting.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError(

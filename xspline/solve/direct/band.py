@@ -32,16 +32,13 @@ Slices: TypeAlias = tuple[slice, ...]
 
 @dataclass(frozen=True, eq=False)
 class Ordering:
-    """An order of the coefficients.
-
-    `axes` go from the outermost to the innermost. `positions` have that of each index along its axis, not the identity
-    where a periodic axis is folded, and `spans` the largest distance of the positions of a pair, per axis, in the order
-    of the Space, as `frame` has them.
-    """
+    """An order of the coefficients."""
 
     frame: Frame
-    axes: tuple[int, ...]
+    axes: tuple[int, ...]  # from the outermost to the innermost
+    # the position of each index along its axis, not the identity where a periodic axis is folded
     positions: tuple[NDArray[np.int64], ...]
+    # the largest distance of the positions of a pair, per axis, in the order of the Space, as `frame` has them
     spans: tuple[int, ...]
 
     @property

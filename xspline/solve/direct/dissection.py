@@ -36,19 +36,14 @@ LEAF = 96  # coefficients of a box that is not cut: fewer make more fronts, whic
 
 
 class Extent(NamedTuple):
-    """A box along one axis.
+    """A box along one axis."""
 
-    It is `length` neighbours long, and meets `before` and `after` beyond its ends. `circle` tells whether it is a
-    circle not yet cut, `everywhere` how many functions of the axis are active everywhere, and `inside` whether these
-    are in the box.
-    """
-
-    length: int
-    before: int
-    after: int
-    circle: bool
-    everywhere: int = 0
-    inside: bool = False
+    length: int  # neighbours
+    before: int  # neighbours that it meets before its start
+    after: int  # neighbours that it meets beyond its end
+    circle: bool  # whether it is a circle not yet cut
+    everywhere: int = 0  # how many functions of the axis are active everywhere
+    inside: bool = False  # whether these are in the box
 
     @property
     def own(self) -> int:
@@ -90,9 +85,9 @@ class Cost(NamedTuple):
     waiting: int
 
 
-def cost_of(frame: Frame, leaf: int = LEAF) -> Cost:
+def cost_of(frame: Frame) -> Cost:
     """What factorising a system over a frame costs, from the sizes alone."""
-    return _cost(_whole(frame), Rule(_thickness(frame), leaf))
+    return _cost(_whole(frame), Rule(_thickness(frame), LEAF))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -201,19 +196,14 @@ class Run(NamedTuple):
 
 @dataclass(eq=False)
 class Node:
-    """Pivots `first` to `stop` in the order of elimination, and their front.
-
-    `boundary`, [b], has the numbers of the coefficients around the box, ascending. `children` are in the order in which
-    they are added up; `runs` tell where the boundary of each is in the front, and `entries` which entries of the tree
-    the front takes.
-    """
+    """Pivots `first` to `stop` in the order of elimination, and their front."""
 
     first: int
     stop: int
-    boundary: Index
-    children: tuple[int, ...]
-    runs: list[list[Run]] = field(default_factory=list)
-    entries: slice = field(default_factory=lambda: slice(0))
+    boundary: Index  # [b], numbers of the coefficients around the box, ascending
+    children: tuple[int, ...]  # in the order in which they are added up
+    runs: list[list[Run]] = field(default_factory=list)  # where the boundary of each child is in the front
+    entries: slice = field(default_factory=lambda: slice(0))  # which of the tree the front takes
 
     @property
     def pivots(self) -> int:
@@ -229,18 +219,12 @@ class Node:
 class Tree:
     """The order of elimination of the coefficients of a frame, and the fronts; children before parents.
 
-    Parameters
-    ----------
-    leaf : size of a box that is not cut.
-
-    Attributes
-    ----------
-    order : [P], flat index, in the order of the Space, of each coefficient in the order of elimination.
-    rounds : tasks, each of some nodes: those of one round do not depend on each other.
-    source, target, column, row : [entries], for each entry of the lower triangle, front by front, its flat index in the
-        pair array, and in the columns of the pivots of the front, [n, p] in Fortran order; its column and row in the
-        order of elimination.
-    repeats : whether several pairs may be one entry, as around a short circle.
+    A box of `leaf` coefficients is not cut. `order` [P] is the flat index, in the order of the Space, of each
+    coefficient in the order of elimination; `rounds` are tasks, each of some nodes: those of one round do not depend
+    on each other. For each entry of the lower triangle, front by front, `source` is its flat index in the pair array,
+    `target` that in the columns of the pivots of the front, [n, p] in Fortran order, and `column` and `row` are its
+    place in the order of elimination. `repeats` says whether several pairs may be one entry, as around a short
+    circle.
     """
 
     def __init__(self, frame: Frame, leaf: int = LEAF) -> None:

@@ -30,40 +30,26 @@ BEYOND = 5.0  # a score exists so far, in the logarithm of a term's strength, ab
 
 
 class Bounds(NamedTuple):
-    """A place to start at, and the bounds of ρ, [J]; log-strengths of terms, [T].
-
-    At `even` each term weighs as much as the data, and beyond `most` there is no score, as products of ρ within their
-    bounds would take a term to where its rounding errors reach the constant.
-    """
+    """A place to start at, and the bounds of ρ, [J]; log-strengths of terms, [T]."""
 
     start: Array
     lower: Array
     upper: Array
-    even: Array
+    even: Array  # where each term weighs as much as the data
+    # beyond it there is no score, as products of ρ within their bounds would take a term to where its rounding
+    # errors reach the constant
     most: Array
 
 
 class Family(ABC):
-    """Penalties of one kind on one space.
+    """Penalties of one kind on one space, of which the coordinates `names` are smoothed."""
 
-    Parameters
-    ----------
-    names : coordinates that are smoothed.
-
-    Attributes
-    ----------
-    parameters : the names of exp(ρ).
-    design : [T, J], D.
-    alphas : each term has the order of its derivative along each smoothed coordinate.
-    null : M, the dimension of the null space of Λ.
-    log_null : log|NᵀN| of functions N, [P, M], that span it and are orthonormal over the domain.
-    """
-
-    parameters: tuple[str, ...]
-    design: Array
+    parameters: tuple[str, ...]  # the names of exp(ρ)
+    design: Array  # [T, J], D
+    # each term has the order of its derivative along each smoothed coordinate
     alphas: tuple[tuple[int, ...], ...]
-    null: int
-    log_null: float
+    null: int  # M, the dimension of the null space of Λ
+    log_null: float  # log|NᵀN| of functions N, [P, M], that span it and are orthonormal over the domain
 
     def __init__(self, space: Space, names: Sequence[str]) -> None:
         self.space = space

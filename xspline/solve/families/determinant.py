@@ -38,25 +38,18 @@ from xspline.sums.integrals import roughness, with_events
 
 @dataclass(frozen=True, eq=False)
 class AxisSpectrum:
-    """Eigenvalues of the roughness R of one axis in the metric of its mass M.
+    """Eigenvalues of the roughness R of one axis in the metric of its mass M."""
 
-    Parameters
-    ----------
-    vectors : [K, K], T.
-    values : [K], r, ascending. It is exactly 0 where a function has no roughness, and everywhere on an axis that is not
-        smoothed.
-    smooth : [K, m], N, the functions without roughness, with NᵀMN = I; there are none on an axis that is not smoothed.
-    projection : [m, K], NᵀM.
-    log_mass, log_null : log|M|, and log|NᵀN| of all functions without roughness.
-    free : how many functions of season and trend there are in a union with a B-spline. They come first.
-    """
-
-    vectors: Array
+    vectors: Array  # [K, K], T
+    # [K], r, ascending. It is exactly 0 where a function has no roughness, and everywhere on an axis that is
+    # not smoothed.
     values: Array
+    # [K, m], N, the functions without roughness, with NᵀMN = I; none on an axis that is not smoothed
     smooth: Array
-    projection: Array
-    log_mass: float
-    log_null: float
+    projection: Array  # [m, K], NᵀM
+    log_mass: float  # log|M|
+    log_null: float  # log|NᵀN| of all functions without roughness
+    # how many functions of season and trend there are in a union with a B-spline. They come first.
     free: int = 0
 
     @property
@@ -77,24 +70,15 @@ class AxisSpectrum:
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Eigenvalues of the S_j in the basis that diagonalises them all.
+    """Eigenvalues of the S_j in the basis that diagonalises them all."""
 
-    Parameters
-    ----------
-    axes : the spectrum of each smoothed axis, which has one S_j.
-    values : [J, R], r_j(k_j) for all products of functions of the smoothed axes for which not all of them are 0.
-    copies : how often each of them occurs, which is the size of the axes that are not smoothed.
-    constant : log|Λ|₊ − Σ log d.
-    null : M, the dimension of the null space of Λ.
-    log_null : log|NᵀN|.
-    """
-
-    axes: dict[int, AxisSpectrum]
+    axes: dict[int, AxisSpectrum]  # the spectrum of each smoothed axis, which has one S_j
+    # [J, R], r_j(k_j) for all products of functions of the smoothed axes for which not all of them are 0
     values: Array
-    copies: int
-    constant: float
-    null: int
-    log_null: float
+    copies: int  # how often each of them occurs, which is the size of the axes that are not smoothed
+    constant: float  # log|Λ|₊ − Σ log d
+    null: int  # M, the dimension of the null space of Λ
+    log_null: float  # log|NᵀN|
 
     def at(self, rho: Array) -> tuple[float, Array, Array]:
         """Return log|Λ|₊, its gradient [J] and its second derivatives [J, J] by ρ = log λ."""
@@ -337,15 +321,11 @@ The Hessian may rest on a few draws.
 
 
 class Pin(NamedTuple):
-    """One entry, 1, on the diagonal of a matrix, which takes the constant out of its null space.
+    """One entry, 1, on the diagonal of a matrix, which takes the constant out of its null space."""
 
-    `place` is k, `factors` are the entry as a product over the axes, and `log_squares` is log |e|² / e_k² of the
-    constant e.
-    """
-
-    place: tuple[int, ...]
-    factors: tuple[Factor, ...]
-    log_squares: float
+    place: tuple[int, ...]  # k
+    factors: tuple[Factor, ...]  # the entry as a product over the axes
+    log_squares: float  # log |e|² / e_k² of the constant e
 
     @staticmethod
     def of(frame: Frame, axes: Sequence[int]) -> Pin:

@@ -18,14 +18,10 @@ loop = compiled(fastmath=OPTIONS["fastmath"] | {"reassoc"})
 def product(pairs: Floats, places: Integers, near: int, everywhere: int, x: Floats, out: Floats) -> None:
     """out += G x for m vectors over places and times, all entries of the same numbers side by side.
 
-    Parameters
-    ----------
-    pairs : [R, S, O, T], pairs of places by their first member and offset, and of times by their offset and first
-        member.
-    places : [R, S, Q, 2], row and column of the Q entries that have these numbers; −1 where there are fewer.
-    near : offsets in time between B-splines; the others belong to the functions that are active everywhere.
-    everywhere : how many these are.
-    x, out : [R, T, m]
+    `pairs` [R, S, O, T] are pairs of places by their first member and offset, and of times by their offset and first
+    member. `places` [R, S, Q, 2] are row and column of the Q entries that have these numbers; −1 where there are
+    fewer. `near` offsets in time lie between B-splines, the others belong to the `everywhere` functions that are
+    active everywhere. `x` and `out` are [R, T, m].
     """
     size, m = x.shape[1], x.shape[2]
     v = np.empty((size, places.shape[2] * m))

@@ -46,14 +46,10 @@ AT_ONCE = 2**23  # numbers of all right-hand sides that are solved for side by s
 
 @dataclass(frozen=True, eq=False)
 class KroneckerSum:
-    """Σ_t c_t F_t1 ⊗ F_t2 ⊗ …, symmetric, of small matrices: what a full grid and its penalty are made of.
+    """Σ_t c_t F_t1 ⊗ F_t2 ⊗ …, symmetric, of small matrices: what a full grid and its penalty are made of."""
 
-    `matrices` are the different ones of each axis, [K, K], or [K] for a diagonal; `terms` are c_t and which matrix of
-    each axis.
-    """
-
-    matrices: tuple[tuple[Array, ...], ...]
-    terms: tuple[Term, ...]
+    matrices: tuple[tuple[Array, ...], ...]  # the different ones of each axis, [K, K], or [K] for a diagonal
+    terms: tuple[Term, ...]  # c_t and which matrix of each axis
 
     @staticmethod
     def of(terms: Iterable[Sequence[Factor]], frame: Frame) -> KroneckerSum:
@@ -133,10 +129,10 @@ def apply_kronecker(matrices: Sequence[Array], x: Array) -> Array:
     return x
 
 
-def apply_along(matrix: Array, x: Array, axis: int, serial: float = WORTH_THREADS) -> Array:
+def apply_along(matrix: Array, x: Array, axis: int) -> Array:
     """A matrix [K', K], or a diagonal [K], times one axis of x; the same slabs on any number of threads.
 
-    Up to `serial` numbers take one thread.
+    Up to `WORTH_THREADS` numbers take one thread.
     """
     if matrix.ndim == 1:
         return np.asarray(x * matrix.reshape(-1, *(1,) * (x.ndim - axis - 1)))
@@ -153,7 +149,7 @@ def apply_along(matrix: Array, x: Array, axis: int, serial: float = WORTH_THREAD
             np.matmul(matrix, source[:, :, a:b], out=out[:, :, a:b])
 
     with single_threaded_blas():
-        run(piece, [ranges(max(before, after))], split=x.size > serial)
+        run(piece, [ranges(max(before, after))], split=x.size > WORTH_THREADS)
     return out.reshape(*x.shape[:axis], len(matrix), *x.shape[axis + 1 :])
 
 

@@ -24,14 +24,10 @@ NEARLY = 0.8
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """G_b = v_b F_1 ⊗ F_2 ⊗ …, the factors shared by the whole batch.
+    """G_b = v_b F_1 ⊗ F_2 ⊗ …, the factors shared by the whole batch."""
 
-    The factors are over the coefficient axes, all coefficients of them, without batch axes; `multiplicity`, [b..], is
-    v.
-    """
-
-    factors: tuple[Factor, ...]
-    multiplicity: Array
+    factors: tuple[Factor, ...]  # over the coefficient axes, all coefficients of them, without batch axes
+    multiplicity: Array  # [b..], v
 
 
 def product_of(gram: Gram, frame: Frame) -> Product | None:
@@ -113,22 +109,14 @@ class Split:
     """G_b = v_b F ⊗ F_1 ⊗ F_2 ⊗ …, Λ = S ⊗ M_1 ⊗ M_2 ⊗ … + S' ⊗ F_1 ⊗ M_2 ⊗ ….
 
     The M_j are positive definite; M_1, where there is S', is so with F_1 added.
-
-    Parameters
-    ----------
-    axes : the main axes, of F and S.
-    factors : those of F.
-    penalty : S over the main axes alone, numbered from 0; no terms without a penalty.
-    others : F_j and M_j.
-    multiplicity : [b..], v.
-    beside : S', of terms that carry the factor of G along the first of the others; no terms where there are none.
     """
 
-    axes: tuple[int, ...]
-    factors: tuple[Factor, ...]
-    penalty: Gram
-    others: tuple[AxisGroup, ...]
-    multiplicity: Array
+    axes: tuple[int, ...]  # the main axes, of F and S
+    factors: tuple[Factor, ...]  # those of F
+    penalty: Gram  # S over the main axes alone, numbered from 0; no terms without a penalty
+    others: tuple[AxisGroup, ...]  # F_j and M_j
+    multiplicity: Array  # [b..], v
+    # S', of terms that carry the factor of G along the first of the others; no terms where there are none
     beside: Gram
 
 

@@ -17,18 +17,13 @@ from xspline.sums import outer_pairs
 
 @dataclass(frozen=True, eq=False)
 class Eigen:
-    """Simultaneous diagonalisation: Tᵀ F T = diag(μ), and Tᵀ M T = I for the matrix M of a penalty, or diag(r).
+    """Simultaneous diagonalisation: Tᵀ F T = diag(μ), and Tᵀ M T = I for the matrix M of a penalty, or diag(r)."""
 
-    `rotation`, [K, K], is T, and `logdet` log|det T|. `values`, [K], are μ ≥ 0, and `errors` bounds of the rounding
-    errors in them; both are exactly 0 for coefficients without observations. `rough`, [K], is r ≥ 0 of a pencil; None
-    stands for 1.
-    """
-
-    rotation: Array
-    values: Array
-    errors: Array
-    logdet: float
-    rough: Array | None = None
+    rotation: Array  # [K, K], T
+    values: Array  # [K], μ ≥ 0, exactly 0 for coefficients without observations
+    errors: Array  # [K], bounds of the rounding errors in the values, 0 where these are exact
+    logdet: float  # log|det T|
+    rough: Array | None = None  # [K], r ≥ 0 of a pencil; None stands for 1
 
     def pairs(self, frame: Frame) -> Array:
         """Pair form of t_m t_mᵀ for each column t_m of T, [K.., O.., M]; the frame is that of the factor."""

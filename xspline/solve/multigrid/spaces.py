@@ -33,16 +33,12 @@ MAX_AXES = 4  # that the compiled loops walk
 
 @dataclass(frozen=True, eq=False)
 class AxisLevel:
-    """One axis of a level.
+    """One axis of a level."""
 
-    `size` and `offsets` are K and O; `knots` is the full knot vector of a local spline, None on an axis that is not
-    coarsened.
-    """
-
-    size: int
-    offsets: int
+    size: int  # K
+    offsets: int  # O
     periodic: bool = False
-    knots: Array | None = None
+    knots: Array | None = None  # the full one of a local spline, None on an axis that is not coarsened
 
     @staticmethod
     def of(features: Features) -> AxisLevel:
@@ -204,12 +200,9 @@ def projected(factor: Factor, projections: Mapping[int, sparse.csr_array]) -> Fa
 
 @dataclass(frozen=True, eq=False)
 class FourAxes:
-    """The coordinates as four axes: the longest local one last, the next longest first, axes of one to fill up.
+    """The coordinates as four axes: the longest local one last, the next longest first, axes of one to fill up."""
 
-    `order` has for each of the four the axis of the Space; −1 where it is filled up.
-    """
-
-    order: tuple[int, ...]
+    order: tuple[int, ...]  # for each of the four the axis of the Space; −1 where it is filled up
     axes: tuple[AxisLevel, ...]
 
     @staticmethod

@@ -35,16 +35,12 @@ BETAS = (1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000)
 
 
 class AxisTransfer(NamedTuple):
-    """The change from an axis to its coarse one.
+    """The change from an axis to its coarse one."""
 
-    `axis` is which of the four, `offsets` are those of the coarse one, `prolong`, [K, K_c], is P, and `project`, [K_c
-    O_c, K O], M ↦ Pᵀ M P on pairs.
-    """
-
-    axis: int
-    offsets: int
-    prolong: sparse.csr_array
-    project: sparse.csr_array
+    axis: int  # which of the four
+    offsets: int  # those of the coarse axis
+    prolong: sparse.csr_array  # [K, K_c], P
+    project: sparse.csr_array  # [K_c O_c, K O], M ↦ Pᵀ M P on pairs
 
     @staticmethod
     def of(axis: int, fine: AxisLevel, coarse: AxisLevel) -> AxisTransfer:

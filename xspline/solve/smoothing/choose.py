@@ -41,40 +41,29 @@ SOFTER = -7.0
 
 @dataclass(frozen=True, eq=False)
 class Smoothing:
-    """A choice of smoothing.
+    """A choice of smoothing."""
 
-    Parameters
-    ----------
-    penalty : with its strengths.
-    score : the score at the choice; of "reml" its negative logarithm, in which a difference of 1 counts, or NaN where
-        its traces are estimated.
-    comparable : of "reml" the score as it compares penalties of different orders, see `Reml.comparable`; else NaN.
-    gradient : its derivatives by the logarithms of what was chosen, see `Family`.
-    at_bounds : coordinates whose strength is as small or as large as makes a difference: "lower" or "upper".
-    factorisations : how many it took, without the smaller ones of coarser problems.
-    factorisation : of G + Λ, for `solve`.
-    converged : False where the search gave up; the choice is the best that it saw.
-    error : where the choice rests on random probes of an iterative solver, the standard errors that these leave in log
-        λ_j; then the score is NaN and the gradient an estimate. Empty where it is exact.
-    resolution : whether the space is fine enough for what the data show.
-    gap_error : 0, or the standard error in gaps over the spread of the data that the score alone would have left; then
-        the strengths are higher than at its minimum, and the gradient is not zero.
-    covariance : [T, T], of the logarithms of the terms' strengths given the data; None where the score is no
-        likelihood.
-    """
-
-    penalty: Penalty
+    penalty: Penalty  # with its strengths
     method: str
+    # the score at the choice; of "reml" its negative logarithm, in which a difference of 1 counts, or NaN
+    # where its traces are estimated
     score: float
+    # of "reml" the score as it compares penalties of different orders, see `Reml.comparable`; else NaN
     comparable: float
-    gradient: dict[str, float]
+    gradient: dict[str, float]  # derivatives of the score by the logarithms of what was chosen, see `Family`
+    # coordinates whose strength is as small or as large as makes a difference: "lower" or "upper"
     at_bounds: dict[str, str]
-    factorisations: int
-    factorisation: Factorisation
-    converged: bool
+    factorisations: int  # how many the choice took, without the smaller ones of coarser problems
+    factorisation: Factorisation  # of G + Λ, for `solve`
+    converged: bool  # False where the search gave up; the choice is the best that it saw
+    # where the choice rests on random probes of an iterative solver, the standard errors that these leave in
+    # log λ_j; then the score is NaN and the gradient an estimate. Empty where it is exact.
     error: dict[str, float]
-    resolution: Resolution
+    resolution: Resolution  # whether the space is fine enough for what the data show
+    # 0, or the standard error in gaps over the spread of the data that the score alone would have left; then
+    # the strengths are higher than at its minimum, and the gradient is not zero
     gap_error: float
+    # [T, T], of the logarithms of the terms' strengths given the data; None where the score is no likelihood
     covariance: Array | None
 
 
@@ -93,15 +82,10 @@ def choose(
     It raises ValueError for an unknown method, where there is no B-spline or one of degree 0, no more observations than
     functions without roughness, or one holder only; and SingularSystemError where nothing is determined.
 
-    Parameters
-    ----------
-    sums : batch members share the strengths; their scores add.
-    requested : {"reml", "gcv", "holders"} or Penalty; restricted likelihood (Wood 2011), generalised cross-validation
-        (Craven and Wahba 1979), or the error of each part predicted from the others; a penalty that leaves its
-        strengths to one of them. See `family_for`.
-    solver : see `candidates`.
-    parts : the holders' sums for "holders"; together they are `sums`.
-    resources : cores, memory and GPU of the solves, see `solve`.
+    Batch members share the strengths; their scores add. What is `requested` is "reml", restricted likelihood (Wood
+    2011), "gcv", generalised cross-validation (Craven and Wahba 1979), "holders", the error of each of `parts`, which
+    together are `sums`, predicted from the others, or a penalty that leaves its strengths to one of them; see
+    `family_for`. For `solver` see `candidates`, for `resources` see `solve`.
     """
     resources = resources or Resources.here()
     method = criterion_of(requested) or ""

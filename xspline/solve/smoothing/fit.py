@@ -35,16 +35,13 @@ ROUNDING = 2e-15  # a residual sum of squares loses that share of the power of t
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Sums and the penalties whose strengths are to be chosen.
-
-    `sums` are as `centred` makes them, `family` has the penalties to choose from, and `resources` are cores, memory and
-    GPU of its solves, see `solve`.
-    """
+    """Sums and the penalties whose strengths are to be chosen."""
 
     space: Space
-    sums: Sums
-    family: Family
+    sums: Sums  # as `centred` makes them
+    family: Family  # penalties to choose from
     solver: str | None = None
+    # cores, memory and GPU of its solves, see `solve`
     resources: Resources = field(default_factory=Resources.here)
 
     @property

@@ -61,27 +61,16 @@ P = TypeVar("P", bound=Point)
 
 @dataclass(frozen=True, eq=False)
 class State(Generic[P]):
-    """Where a search stands or has ended.
+    """Where a search stands or has ended."""
 
-    Parameters
-    ----------
-    rho : [J]
-    point : the score there.
-    lower, upper : [J], bounds; they have drawn closer where there was no score.
-    tried : [J], coordinates whose bound has been tried, which happens once.
-    stride : least length of a step where the score curves downwards.
-    rounding : what scores next to each other differ by, where no step gained anything.
-    converged : False while the search goes on, and where the number of steps ran out.
-    """
-
-    rho: Array
-    point: P
-    lower: Array
-    upper: Array
-    tried: NDArray[np.bool_]
-    stride: float = 0.0
-    rounding: float = 0.0
-    converged: bool = False
+    rho: Array  # [J]
+    point: P  # the score there
+    lower: Array  # [J], lower bounds; they have drawn closer where there was no score
+    upper: Array  # [J], likewise
+    tried: NDArray[np.bool_]  # [J], coordinates whose bound has been tried, which happens once
+    stride: float = 0.0  # least length of a step where the score curves downwards
+    rounding: float = 0.0  # what scores next to each other differ by, where no step gained anything
+    converged: bool = False  # False while the search goes on, and where the number of steps ran out
 
     @property
     def at_bound(self) -> NDArray[np.bool_]:

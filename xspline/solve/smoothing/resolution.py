@@ -39,18 +39,13 @@ ABOUT_NOISE = 2.0  # power of the finest quarter, over noise
 
 @dataclass(frozen=True)
 class Resolution:
-    """Whether a space is fine enough.
+    """Whether a space is fine enough."""
 
-    `functions` tells how many of the K_j functions of each smoothed coordinate its own penalty leaves in use, `limited`
-    has coordinates whose knots limit the fit, and `full` others with nearly all functions in use, along which the knots
-    may limit it. `visible` tells whether residuals are large enough for the smoothing to make a difference that anyone
-    sees.
-    """
-
+    # how many of the K_j functions of each smoothed coordinate its own penalty leaves in use
     functions: dict[str, float]
-    limited: tuple[str, ...]
-    full: tuple[str, ...]
-    visible: bool
+    limited: tuple[str, ...]  # coordinates whose knots limit the fit
+    full: tuple[str, ...]  # others with nearly all functions in use, along which the knots may limit it
+    visible: bool  # whether residuals are so large that anyone sees a difference by the smoothing
 
 
 def resolution(fit: PenalisedFit, point: Score) -> Resolution:
@@ -103,16 +98,12 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
 
 @dataclass(frozen=True)
 class GapError:
-    """What is not known of a field where there are no observations, the mean over the batch members that count.
+    """What is not known of a field where there are no observations, the mean over the batch members that count."""
 
-    `gaps` is the integral of the variance of the field over the gaps, over the size of the domain, and `share` the
-    share of the domain that is in gaps. `spread` is the variance of the data, and `noise` that of residuals.
-    """
-
-    gaps: float
-    share: float
-    spread: float
-    noise: float
+    gaps: float  # integral of the variance of the field over the gaps, over the size of the domain
+    share: float  # the part of the domain that is in gaps
+    spread: float  # variance of the data
+    noise: float  # variance of the residuals
 
     @property
     def undetermined(self) -> bool:
