@@ -77,6 +77,9 @@ def apart(a: xs.Field, b: xs.Field) -> float:
     return float(np.abs(a.coefficients - b.coefficients).max() / np.abs(b.coefficients).max())
 
 
+@pytest.mark.filterwarnings(
+    "ignore:.*residuals of neighbours"
+)  # season and trend of a pixel leave its weather
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_a_gpu_gives_the_fit_of_the_host(name: str, chunked: bool, put: Put) -> None:

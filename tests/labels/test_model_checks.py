@@ -52,7 +52,9 @@ def test_clean_data_raise_no_alarm(bases: Mapping[str, Any], seed: int) -> None:
 
 
 @pytest.mark.parametrize("bases", KINDS, ids=["single", "bare"])
-@pytest.mark.parametrize("count", [1, 3, 15])
+@pytest.mark.parametrize(
+    "count", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(15, marks=pytest.mark.slow)]
+)
 def test_gross_errors_are_told_and_cost_a_robust_fit_nothing(bases: Mapping[str, Any], count: int) -> None:
     data = series(noise())
     clean, wrong = data.spline.fit(**bases), spoilt(data, count)

@@ -133,7 +133,7 @@ TOLD: dict[str, tuple[Callable[[], Any], type[Exception] | type[Warning], str]] 
     "-9999 for missing values, bare": (
         lambda: spoilt(-9999, 4).spline.fit(),
         xs.FitWarning,
-        "4 of 200 values are up to",
+        "of 200 values are up to",  # four, and what lies beside them
     ),
     "complex numbers": (
         lambda: curve(VALUES + 1j).spline.fit(x=20),

@@ -9,6 +9,8 @@ import xarray as xr
 
 import xspline as xs
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*residuals of neighbours")  # a trend leaves the season
+
 TIME = pd.date_range("2000-01-01", periods=48, freq="MS")
 DATA = xr.DataArray(
     10 + np.sin(2 * np.pi * np.arange(48) / 12) + 0.01 * np.arange(48), {"time": TIME}, "time", "u"

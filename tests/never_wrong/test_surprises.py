@@ -152,6 +152,7 @@ def difference(a: xs.Field, b: xs.Field, at: Any, scale: float = 1.0, shift: flo
 # ---- error bars
 
 
+@SLOW
 def test_error_bars_hold_with_a_small_budget() -> None:
     data, truth = (x[:48] for x in pacific())
     field = data.spline.fit(seconds=1)
@@ -187,9 +188,7 @@ def test_equal_values_say_nothing_of_errors() -> None:
             assert data.spline.fit().stderr().isnull().all()
 
 
-@pytest.mark.parametrize(
-    "share", [0.2, pytest.param(0.3, marks=SLOW), 0.5, pytest.param(0.7, marks=SLOW), 1.0]
-)
+@pytest.mark.parametrize("share", [0.5, *(pytest.param(share, marks=SLOW) for share in (0.2, 0.3, 0.7, 1.0))])
 def test_the_advice_on_repeated_records_mends_coverage(share: float) -> None:
     rng = np.random.default_rng(0)
     lat, lon = rng.uniform(-20, 20, 500), rng.uniform(150, 200, 500)
@@ -304,7 +303,7 @@ def test_rows_of_nan_are_no_observations() -> None:
     assert difference(data.spline.fit(x=basis), kept.spline.fit(x=basis), at) < 1e-9
 
 
-@pytest.mark.parametrize("start", [0.0, -180.0])
+@pytest.mark.parametrize("start", [0.0, pytest.param(-180.0, marks=SLOW)])
 @pytest.mark.parametrize("bases", [{}, {"lat": 6, "lon": 8}], ids=["bare", "single"])
 def test_a_meridian_at_both_ends_counts_once(bases: dict[str, int], start: float) -> None:
     lat, lon = np.linspace(-60, 60, 13), np.linspace(start, start + 360, 25)
@@ -388,6 +387,7 @@ def test_advice_on_knots_runs_and_keeps_all_terms() -> None:
         assert eval(f"data.spline.{code[:-1]}{pooled}", {"xs": xs, "data": data}).space.names
 
 
+@pytest.mark.filterwarnings("ignore:.*residuals of neighbours")
 def test_a_nearly_singular_member_is_named_and_masked() -> None:
     time = pd.date_range("1990-01-01", periods=120, freq="MS")
     values = noise(120, 137).cumsum(axis=0) / 10

@@ -165,6 +165,7 @@ def test_merged_statistics_find_what_all_data_find() -> None:
 # ---- no equation ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_noise_alone_has_no_equation() -> None:
     sizes = {"x": xs.BSpline(14, 5), "t": xs.BSpline(9, 5)}
     field = noisy(lambda x, t: 0 * x + 0 * t, 1.0).spline.fit(sizes, penalty=1.0)

@@ -42,7 +42,11 @@ def test_a_term_that_may_be_there_widens_the_interval() -> None:
     assert found.lower < 0.1 < found.upper
 
 
-@pytest.mark.parametrize("family", [FAMILY[RIGHT], FAMILY["u"]], ids=["right", "decay"])
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(FAMILY[RIGHT], marks=pytest.mark.slow), FAMILY["u"]],
+    ids=["right", "decay"],
+)
 def test_wrong_intervals_are_rare(family: Family) -> None:
     sizes = family.sizes[:3]
     draws = [(k, seed) for k in sizes for seed in range(12 // len(sizes))]
@@ -83,6 +87,7 @@ def test_of_one_mode_only_a_combination_is_told(noise: float) -> None:
     assert (abs(found.estimate - [0.1, 0.0]) < 4 * found.stderr).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:u. .* functions along 'x' are in use")
 def test_knots_that_do_not_resolve_a_front_print_a_line_that_does_as_data_do_by_themselves() -> None:
     data = sampled(lambda x, t: burgers(x, t, 0.02), grid(140, 60, 6.0, 1.0))

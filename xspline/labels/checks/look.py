@@ -130,14 +130,19 @@ class Sample:
         return np.asarray(self.data.values)[self.used].astype(np.float64)
 
     def standardised(self) -> Array:
-        """Return residuals over their median size, each independent fit by its own; NaN where there are too few."""
+        """Return residuals over their median size, each independent fit by its own; NaN where there are too few.
+
+        What is as small beside the data as rounding may make it says nothing either.
+        """
         axes = tuple(i for i, dim in enumerate(self.data.dims) if dim not in self.batch)
         is_known = self.used.sum(axis=axes, keepdims=True) >= FEWEST
         weighted = self.residual * self.root
         sizes = np.where(is_known, np.where(self.used, np.abs(weighted), np.nan), 0.0)
         median = np.nanmedian(sizes, axis=axes, keepdims=True) if sizes.size else sizes
+        usual = np.median(np.abs(self.values * self.root[self.used])) if self.used.any() else 0.0
+        rounding = math.sqrt(np.finfo(float).eps) * usual
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            return np.where(is_known & (median > 0), weighted / median * MEDIAN, np.nan)
+            return np.where(is_known & (median > rounding), weighted / median * MEDIAN, np.nan)
 
     def repeated(self) -> int:
         """Return how many records of points are there twice, those of one independent fit."""
@@ -260,17 +265,21 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
     known = np.isfinite(u)
     if known.sum() < FEWEST or not np.isfinite(largest).any():
         return {}
-    farthest = int(np.nanargmax(largest))
+    told = assumptions.tails(u[known], largest[np.isfinite(largest)], count)
+    errors = np.nan_to_num(largest)
+    # What lies beside a wrong value is as far from its neighbours; what is beyond the range of the data is wrong.
+    outside = np.concatenate(beyond) & (errors * told["largest"] > errors.max() * told["limit"])
+    farthest = int(np.argmax(np.where(outside, errors, 0.0) if outside.any() else errors))
     worst = np.concatenate(places)[farthest]
     labels = [
         f"{name}={label_text(np.asarray(space.axis(name).to_label(np.array([x]))).ravel()[0])}"
         for name, x in zip(space.names, worst, strict=True)
     ]
     return {
-        **assumptions.tails(u[known], largest[np.isfinite(largest)], count),
+        **told,
         "is_whole": count == sum(member.pyramid.count for member in members if member.inner is None),
         "at": f"that at {', '.join(labels)}",
-        "matters": bool(np.concatenate(beyond)[farthest]),
+        "matters": bool(outside.any()),
         "repeated": sum(_repeated_among(space, m.coordinates, m.pyramid.values) for m in members),
         "correlated": {},
         "uneven": assumptions.unevenness(dict(zip(space.names, at[known].T, strict=True)), u[known]),

@@ -21,7 +21,7 @@ from xspline.labels.fit import Fit
 from xspline.labels.read import defaults
 from xspline.labels.read.memory import splines_in
 from xspline.residuals import assumptions
-from xspline.solve import Roughness, rounded
+from xspline.solve import Likelihood, Roughness, rounded
 from xspline.solve.errors import warn
 from xspline.spaces import Basis, BSpline, Union
 from xspline.sums import Tally
@@ -346,8 +346,9 @@ def _correlation(fit: Fit, correlated: Mapping[str, float]) -> Finding:
     text = f"residuals of neighbours are correlated along {along}"
     series = [
         name
-        for name in correlated
-        if name in fit.space.names
+        for name, r in correlated.items()
+        if r < Likelihood.most  # beyond it lies what no noise is: a smooth field that functions do not follow
+        and name in fit.space.names
         and fit.space.axis(name).kind == "time"
         and not splines_in(fit.space.basis(name))
     ]
