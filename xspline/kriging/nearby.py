@@ -266,8 +266,9 @@ class Nearby:
     def withheld(self, own: Index) -> Array:
         """Return errors of some observations, each predicted from all others, over their standard deviations."""
         if self.is_dense:
-            likeliest_model = max(self.models, key=lambda weighted: weighted[0])[1]
-            return Windows(self.pyramid.spread, [self.window]).withheld(likeliest_model)[0][own]
+            windows = Windows(self.pyramid.spread, [self.window])
+            errors = [weight * windows.withheld(model)[0] for weight, model in self.models]
+            return np.sum(errors, axis=0)[own]
         p = self.pyramid
         chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, float(np.finfo(float).eps))
         combined = self.combined(

@@ -265,21 +265,17 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
     known = np.isfinite(u)
     if known.sum() < FEWEST or not np.isfinite(largest).any():
         return {}
-    told = assumptions.tails(u[known], largest[np.isfinite(largest)], count)
-    errors = np.nan_to_num(largest)
-    # What lies beside a wrong value is as far from its neighbours; what is beyond the range of the data is wrong.
-    outside = np.concatenate(beyond) & (errors * told["largest"] > errors.max() * told["limit"])
-    farthest = int(np.argmax(np.where(outside, errors, 0.0) if outside.any() else errors))
+    farthest = int(np.nanargmax(largest))
     worst = np.concatenate(places)[farthest]
     labels = [
         f"{name}={label_text(np.asarray(space.axis(name).to_label(np.array([x]))).ravel()[0])}"
         for name, x in zip(space.names, worst, strict=True)
     ]
     return {
-        **told,
+        **assumptions.tails(u[known], largest[np.isfinite(largest)], count),
         "is_whole": count == sum(member.pyramid.count for member in members if member.inner is None),
         "at": f"that at {', '.join(labels)}",
-        "matters": bool(outside.any()),
+        "matters": bool(np.concatenate(beyond)[farthest]),
         "repeated": sum(_repeated_among(space, m.coordinates, m.pyramid.values) for m in members),
         "correlated": {},
         "uneven": assumptions.unevenness(dict(zip(space.names, at[known].T, strict=True)), u[known]),
