@@ -157,9 +157,10 @@ def lacking(
 ) -> Lacking:
     """Return what scores say of terms that the equations lack, each compared with noise.
 
-    A term whose score is improbable for the largest of so many is there. One that the criterion of Akaike (1974) would
-    add, of a square over 2, may be there: intervals are then the hull of those without and with it. What moves no
-    constant by more than the knots do, or is negligible beside the data, says nothing.
+    A term whose score is improbable for the largest of so many is there. One that would lower the noise that is found,
+    of a square over 1, may be there: intervals are then the hull of those without and with it, and that is remarked
+    where it would be significant by itself. What moves no constant by more than the knots do, or is negligible beside
+    the data, says nothing.
     """
     nothing = np.zeros(len(result.step.tau))
     candidates = [term for own in terms for term in own]
@@ -174,7 +175,7 @@ def lacking(
     sigma = search.sigma(result.rss)
     z = np.sqrt(squares[seen]) / sigma
     told = told[seen]
-    likely = z**2 > 2
+    likely = z**2 > 1
     if not likely.any():
         return Lacking((), (), nothing, nothing)
     largest = int(np.argmax(z))
@@ -193,7 +194,7 @@ def lacking(
     below = np.maximum(wider - scores.shift[:, own], 0.0).max(axis=1)
     above = np.maximum(wider + scores.shift[:, own], 0.0).max(axis=1)
     remark = f"the data do not rule out {text}, and intervals are long enough for it too; compare {term.code}"
-    return Lacking((), (remark,), below, above)
+    return Lacking((), (remark,) if z[largest] > factor else (), below, above)
 
 
 def reaches(
