@@ -190,6 +190,7 @@ ON_A_LINE = sums_on_a_line()
     [
         (lambda: Sobolev({}), "there are no orders; pass penalty=0"),
         (lambda: Sobolev({0: 1.0}), "orders are integers of at least 1, not 0"),
+        (lambda: Sobolev([np.timedelta64(1, "s")]), "orders are integers of at least 1, not np.timedelta64"),
         (lambda: Sobolev({1: 1.0}, {"a": 0.0}), "the metric has a positive number for each coordinate"),
         (lambda: Sobolev((1, 2), {"a": 1.0}), "a metric without strengths"),
         (lambda: Roughness("reml", order=0), "a strength of order 0 is not chosen by 'reml'; pass a number"),

@@ -69,7 +69,8 @@ class Sobolev(Penalty):
                 f"{orders!r}"
             )
         for order in orders:
-            if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
+            odd = isinstance(order, bool | np.timedelta64)  # which NumPy takes for integers
+            if odd or not isinstance(order, int | np.integer) or order < 1:
                 raise ValueError(f"Sobolev: orders are integers of at least 1, not {order!r}")
             x = orders[order] if isinstance(orders, Mapping) else None
             given[int(order)] = None if x is None else checked_strength(x, f"Sobolev, order {order}")
