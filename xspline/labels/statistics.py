@@ -91,8 +91,8 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
         return self
 
     @functools.cached_property
-    def _total_cache(self) -> dict[str, Sums]:
-        return {}
+    def _total_cache(self) -> dict[tuple[str, bool], Sums]:
+        return {}  # by the variable, and whether the edges of its parts are joined
 
     def total(self, name: str) -> Sums:
         """Return the sum over parts of one variable, folded in the order of their digests."""
@@ -102,17 +102,17 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
                 "no part is left in these statistics: all of them were taken out again, so there is nothing to fit; "
                 "keep one, or merge statistics of some data first"
             )
-        if name not in self._total_cache:
+        if (name, False) not in self._total_cache:
             ordered = sorted(self.parts, key=lambda part: part.digest)
-            self._total_cache[name] = Sums.merge([part.sums[name] for part in ordered], self.space.frame)
-        return self._total_cache[name]
+            parts = [part.sums[name] for part in ordered]
+            self._total_cache[name, False] = Sums.merge(parts, self.space.frame)
+        return self._total_cache[name, False]
 
     def _complete(self, name: str) -> Sums:
         """Return the total of one variable with the edges of all parts joined, where errors remember."""
-        key = f"{name} complete"  # beside the totals
-        if key not in self._total_cache:
-            self._total_cache[key] = closed(self.total(name), self.space)
-        return self._total_cache[key]
+        if (name, True) not in self._total_cache:
+            self._total_cache[name, True] = closed(self.total(name), self.space)
+        return self._total_cache[name, True]
 
     def _check_independent(self, what: str) -> None:
         """Raise ValueError where errors remember, which `what` does not know of."""

@@ -165,7 +165,7 @@ class _Pairs:
 def _alone(gram: Gram, k: int) -> Factor | None:
     """Return the factor of one coefficient axis alone, shared by the batch; None where G is no product with it."""
     factors = [f for f in gram.terms[0] if f.axes == (k,) and math.prod(f.batch) == 1]
-    return factors[0] if len(gram.terms) == 1 and factors and len(gram.terms[0]) > 0 else None
+    return factors[0] if len(gram.terms) == 1 and factors else None
 
 
 def _pair_array(upper: Floats, size: int, batch_ndim: int) -> Floats:
