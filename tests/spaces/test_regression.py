@@ -32,11 +32,11 @@ def test_an_index_is_interpolated_linearly() -> None:
     x = np.append(np.linspace(0, 10, 101), T)
     basis = xs.Polynomial(1) + xs.Regressors(enso=INDEX, aod=OTHER)
     features = features_of(basis, extent=EXTENT)
-    assert features.labels() == ["const", "x1", "enso", "aod"] and basis.count == features.size == 4
-    np.testing.assert_allclose(design(basis, x)[:, 2], np.interp(x, T, INDEX), atol=1e-14)
-    np.testing.assert_array_equal(design(basis, T)[:-1, 3], OTHER[:-1])  # exact at its labels
+    assert features.labels() == ["const", "x1", "aod", "enso"] and basis.count == features.size == 4
+    np.testing.assert_allclose(design(basis, x)[:, 3], np.interp(x, T, INDEX), atol=1e-14)
+    np.testing.assert_array_equal(design(basis, T)[:-1, 2], OTHER[:-1])  # exact at its labels
     slopes = np.diff(INDEX) / np.diff(T)
-    np.testing.assert_allclose(design(basis, (T[:-1] + T[1:]) / 2, 1)[:, 2], slopes, rtol=1e-14)
+    np.testing.assert_allclose(design(basis, (T[:-1] + T[1:]) / 2, 1)[:, 3], slopes, rtol=1e-14)
     assert features.max_order == 1
 
 

@@ -125,7 +125,7 @@ class Index(NamedTuple):
 
 @dataclass(frozen=True, repr=False, init=False)
 class Regressors(Basis):
-    """A constant, then one function for each index: what a multiple linear regression explains a field by.
+    """A constant, then one function for each index, by name: what a multiple linear regression explains a field by.
 
     A label between two of an index has the value of the straight line between these. Observations outside the record
     that all indices share are left out and counted. An index is taken as it is, neither centred nor scaled: its
@@ -177,7 +177,7 @@ class Regressors(Basis):
             )
         if reserved := {"const", "type"} & set(indices):
             raise ValueError(f"an index cannot be called {min(reserved)!r}; give it another name")
-        given = tuple(Index.of(name, x, plain_number(lags.get(name, 0.0))) for name, x in indices.items())
+        given = tuple(Index.of(name, x, plain_number(lags.get(name, 0.0))) for name, x in sorted(indices.items()))
         assign(self, indices=given, domain=checked_domain(domain))
 
     @property
