@@ -465,7 +465,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         >>> field = xs.fit(data, t=xs.Polynomial(1) + xs.Regressors(enso=enso))
         >>> found = field.coefficient("enso", stderr=True).round(2)
         >>> found.sst_enso.item(), found.sst_enso_stderr.item()
-        (0.51, 0.01)
+        (0.49, 0.01)
         """
         error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
         name, label, order, size, per_unit = coefficient_at(self.space, function)
