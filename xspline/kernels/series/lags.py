@@ -229,8 +229,10 @@ def joined(sums: Sums, space: Space) -> Sums:
     return replace(sums, memory=Memory(series, pairs.merged(memory.lagged), tuple(edges)))
 
 
-def closed(sums: Sums, space: Space) -> Sums:
+def closed(sums: Sums, space: Space, *, is_last: bool = True) -> Sums:
     """Return sums with the edges of all parts joined by labels, where one follows the other at the same places.
+
+    Those that are not the last keep edges for others.
 
     Raises
     ------
@@ -239,7 +241,7 @@ def closed(sums: Sums, space: Space) -> Sums:
     memory = sums.memory
     if memory is None or not memory.edges:
         return sums
-    series, pairs = memory.series, _Pairs(space, memory.series)
+    series, pairs, kept = memory.series, _Pairs(space, memory.series), list[Edge]()
     for row in _by_place(memory):
         edge = row[0]
         for after in row[1:]:
@@ -258,8 +260,10 @@ def closed(sums: Sums, space: Space) -> Sums:
                 _join(pairs, edge, after)
                 edge = edge.beside(after, series.axis, series).trimmed(series)
             else:
+                kept.append(edge)
                 edge = after
-    return replace(sums, memory=Memory(series, pairs.merged(memory.lagged)))
+        kept.append(edge)
+    return replace(sums, memory=Memory(series, pairs.merged(memory.lagged), () if is_last else tuple(kept)))
 
 
 def _label(edge: Edge, i: int, space: Space, series: Series) -> str:

@@ -332,7 +332,8 @@ def _errors(fit: Fit) -> Iterator[Finding]:
         )
         yield Finding("repeated", text, advice, warns=seen["repeated"] > 10 * REPEATED * seen["count"])
     modelled = fit.remembers
-    if correlated := {name: r for name, r in seen["correlated"].items() if name != modelled}:
+    correlated = {name: r for name, r in seen["correlated"].items() if name != modelled and not fit.by_scores}
+    if correlated:
         yield _correlation(fit, correlated)
     if seen["uneven"] and not seen["far"] and not correlated:  # either makes parts differ
         along = ", ".join(f"{name} ({ratio:.2g} times)" for name, ratio in seen["uneven"].items())
