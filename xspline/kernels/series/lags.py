@@ -82,7 +82,11 @@ class _Pairs:
         position = np.append(0, np.cumsum(np.rint(np.diff(x) / series.step))).astype(np.int64)
         position[features.locate(x)[0] < 0] = -1
         phi = np.nan_to_num(features.design(x))
-        along, keys = _alone(plain.gram, k), [f.key for term in plain.gram.terms for f in term]
+        known = {axis for span in series.spans for axis in span} | set(series.batch_axes)
+        pools = any(n > 1 and axis not in known for axis, n in enumerate(block.values.shape))
+        # Of lines that are pooled gaps may differ, and G is a product all the same.
+        along = None if pools else _alone(plain.gram, k)
+        keys = [f.key for term in plain.gram.terms for f in term]
         n, slots, width = phi.shape[1], len(self.slots), phi.shape[1] * (phi.shape[1] + 1) // 2
 
         def contracted(flat: Array, weight: Floats, width: int) -> tuple[Floats, Floats]:
