@@ -82,8 +82,8 @@ class _Pairs:
         position = np.append(0, np.cumsum(np.rint(np.diff(x) / series.step))).astype(np.int64)
         position[features.locate(x)[0] < 0] = -1
         phi = np.nan_to_num(features.design(x))
-        known = {axis for span in series.spans for axis in span} | set(series.batch_axes)
-        pools = any(n > 1 and axis not in known for axis, n in enumerate(block.values.shape))
+        spanned = {axis for span in series.spans for axis in span} | set(series.batch_axes)
+        pools = any(n > 1 and axis not in spanned for axis, n in enumerate(block.values.shape))
         # Of lines that are pooled gaps may differ, and G is a product all the same.
         along = None if pools else _alone(plain.gram, k)
         keys = [f.key for term in plain.gram.terms for f in term]

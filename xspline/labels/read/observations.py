@@ -314,11 +314,11 @@ def with_errors(observed: list[Observations], errors: Any, space: Space, holder:
         size = math.prod((*space.frame.sizes, *space.frame.offsets, *first.variable().batch_shape))
         nbytes = 8 * size * len(observed) * (1 if own is None else 1 + 3 * own.lags)
         codes = periods_of(x, nbytes, resources(None).memory)
-        labels, periods = first.coordinates[dim].values, []
+        labels, periods = first.coordinates[dim].values, list[tuple[float, float, str, str]]()
         for code in range(int(codes.max(initial=-1)) + 1):
             own_x = np.where(codes == code, x, np.nan)
-            ends = [int(np.nanargmin(own_x)), int(np.nanargmax(own_x))]
-            periods.append((*(float(x[i]) for i in ends), *(label_text(labels[i]) for i in ends)))
+            i, j = int(np.nanargmin(own_x)), int(np.nanargmax(own_x))
+            periods.append((float(x[i]), float(x[j]), label_text(labels[i]), label_text(labels[j])))
         prefix = f"{holder} " if holder else ""
         names = tuple(f"{prefix}{start} to {stop}" for _, _, start, stop in periods)
         holders = Holders(names, along, codes.astype(np.int32), tuple(periods))

@@ -69,7 +69,7 @@ class Scores:
     def are_alike(self) -> bool:
         """Whether errors within parts are alike: the inflation is two standard errors above what chance makes of 1."""
         freedom = len(self.used) * float(np.nansum(self.edf))
-        return self.inflation > 1 + 2 * np.sqrt(2 / max(freedom, 1.0))
+        return bool(self.inflation > 1 + 2 * np.sqrt(2 / max(freedom, 1.0)))
 
     @property
     def remember(self) -> bool:
