@@ -161,6 +161,15 @@ def fit(
     >>> near, far = field.stderr(x=[2, 4])
     >>> float(far) > 3 * float(near)
     True
+
+    Residuals decide on error bars, over time and space:
+
+    >>> months = np.arange("1990-01", "2010-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    >>> weather = np.random.default_rng(0).normal(size=(240, 1)) + np.zeros(5)  # at all places
+    >>> data = xr.DataArray(weather, {"time": months, "lat": range(5)}, ("time", "lat"), "t")
+    >>> field = xs.fit(data, time=xs.Polynomial(1), lat=xs.Polynomial(1), errors="auto")
+    >>> field.summary().errors.partition(",")[0], field.stderr(time=months[:1], lat=2).attrs["method"]
+    ('AR(1) along time', 'scores')
     """
     check_errors(errors, compute=compute, checkpoint=checkpoint, fine=fine or None, robust=robust or None)
     fine = fine if errors is None else False

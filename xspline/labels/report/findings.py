@@ -366,8 +366,8 @@ def _correlation(fit: Fit, correlated: Mapping[str, float]) -> Finding:
         return Finding("structure", text, advice, warns=alone and 1 + rho > assumptions.UNEVEN * (1 - rho))
     advice = (
         "the functions cannot follow the field, or errors are correlated, and error bars are too short for either: "
-        "fit() without bases follows what neighbours share, or take more functions; for errors that are correlated "
-        "within years, holder='time.year' and stderr(method='jackknife')"
+        "fit() without bases follows what neighbours share, or take more functions; for errors that are correlated, "
+        "errors='auto' asks periods of time, or holder='time.year' and stderr(method='jackknife')"
     )
     return Finding("structure", text, advice)
 
