@@ -189,6 +189,10 @@ def test_what_does_not_go_with_auto_is_said() -> None:
         ValueError, match=r"errors='auto' takes periods of time apart.*there are lat, lon.*holder="
     ):
         xs.fit(data, lat=xs.Polynomial(1), lon=xs.Polynomial(1), time=None, errors="auto")
+    with pytest.raises(
+        ValueError, match=r"errors='auto' takes periods of 'time' apart.*has a B-spline.*Fourier"
+    ):
+        xs.fit(data[:, 0, 0], time=xs.BSpline(9), errors="auto")
     with pytest.raises(TypeError, match=r"errors='ar1' has to be an xs\.AR1.*or \"auto\""):
         xs.fit(data, PLANE, errors="ar1")
     with pytest.raises(ValueError, match="errors='auto' does not go with compute=False"):

@@ -179,8 +179,8 @@ class Field(FieldBase[Data]):
             As for :meth:`predict`.
         method
             "exact": from the factorised system. "draws": from draws of the coefficients. "jackknife": from the fits
-            without one part (holder) at a time, for errors that are correlated within parts (years, say). "scores": from
-            what each part moves the fit by, which is that without fits. None: scores where ``errors="auto"`` finds
+            without one part (holder) at a time, for errors that are correlated within parts (years, say). "scores":
+            from what each part moves the fit by, which is that without fits. None: scores where ``errors="auto"`` finds
             errors alike, exact where the solver knows the inverse and the covariance fits in memory, else draws.
         draws
             How many draws, at least 10; n of them leave a relative error of 1/√(2n). None: 200 where the solver
@@ -454,9 +454,9 @@ class Field(FieldBase[Data]):
 
         Notes
         -----
-        Errors of observations are taken as independent, unless ``errors=`` of the fit says otherwise. Where those of neighbours are alike, the mean over a region or
-        a period of such draws is far too sure (36 times for the trend of Niño 3.4); there the means of the fits without
-        each year tell, by the lines in `docs/guide/errors.md`.
+        Errors of observations are taken as independent, unless the fit has ``errors=``. Where those of neighbours are
+        alike, the mean over a region or a period of such draws is far too sure (36 times for the trend of Niño 3.4);
+        there ``errors="auto"``, or the means of the fits without each year, by the lines in `docs/guide/errors.md`.
         """
         self._check_single(
             "sample", "draw from fit(..., fine=False); errors of the whole field are those of stderr()"

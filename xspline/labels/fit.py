@@ -179,6 +179,7 @@ class Fit:
         """Whether error bars are from scores, as ``errors="auto"`` takes them where errors of a time are alike."""
         statistics = self.statistics
         asks = self.solution is not None and statistics._decides and len(statistics.parts) > 1
+        asks = asks and not isinstance(self.penalty, SolvedApart)
         return asks and self.scores.are_alike
 
     @property
@@ -193,7 +194,7 @@ class Fit:
         each = -(-len(periods) // count)
         length = f" as long as {periods[-each][2]} to {periods[-1][3]}" if periods else ""
         return (
-            f"{series}, and alike within {count} parts{length}, whose scores vary {self.scores.inflation:.3g} times as "
+            f"{series}, and alike within {count} parts{length}, whose scores vary {self.scores.mean_inflation:.3g} times as "
             "much as independent errors would make them"
         )
 
@@ -483,7 +484,7 @@ def _remembering(
         if given:
             break
         # Where errors are alike in space, functions take more of them; at first that is not told from what remembers.
-        inflation = max(fit.scores.inflation, 1.0) if by_parts and rho.any() else 1.0
+        inflation = np.maximum(fit.scores.inflation, 1.0) if by_parts and rho.any() else 1.0
         rho = np.tanh(Likelihood(sums, space, penalty, solver, resources, inflation=inflation).maximum()[0])
         settles = by_parts or _is_choice(requested)
         given = not settles or bool(np.max(np.abs(rho - before), initial=0.0) < 0.01)

@@ -15,7 +15,7 @@ from xspline.execution import HolderCodes, Source, resources, type_of_blocks
 from xspline.labels.errors import label_text, place, unknown_name
 from xspline.labels.read.cf import auxiliary, cf_axis
 from xspline.labels.read.coordinates import Arrangement, arrange, floats, seam_once
-from xspline.labels.read.memory import AR1, obstacle_to_series, periods_of, series_of
+from xspline.labels.read.memory import AR1, obstacle_to_series, periods_of, series_of, splines_in
 from xspline.solve.errors import warn
 from xspline.spaces import Space
 
@@ -308,6 +308,12 @@ def with_errors(observed: list[Observations], errors: Any, space: Space, holder:
     dim, (along,) = times[0], spans[times[0]]
     x = np.asarray(floats(first.coordinates[dim], dim, space, (along,), first.data.sizes))
     obstacles = [obstacle_to_series(dim, space, o.data, spans, x, o.weights) for o in observed]
+    if splines_in(space.basis(dim)):
+        raise ValueError(
+            f"errors='auto' takes periods of {dim!r} apart, and the basis of {dim!r} has a B-spline, of which each "
+            f"period alone determines a part; take Polynomial and Fourier, for example {dim}=xs.Polynomial(1) + "
+            "xs.Fourier(2, 'year'), or fit() without bases, which follows what neighbours share"
+        )
     alternate = first.holders is not None and _alternate(first.holders, along)
     own, holders = None if alternate or any(obstacles) else AR1(dim), first.holders
     if holders is None and (own is None or len(spans) > 1 or first.arrangement.pooled):

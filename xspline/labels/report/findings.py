@@ -324,6 +324,8 @@ def _errors(fit: Fit) -> Iterator[Finding]:
         yield Finding("errors", "residuals were not looked at; check(data) does, in a sample of the data")
         return
     yield from _gross(seen)
+    if fit.errors:
+        yield Finding("errors", fit.errors)
     if seen["repeated"] > REPEATED * seen["count"]:
         text = f"{seen['repeated']} observations have the coordinates and the value of another one"
         advice = (

@@ -26,7 +26,7 @@ class Likelihood:
     sums : with all of their edges joined.
     most : of |ρ|.
     inflation : how many times more than others the errors vary that functions follow, as where they are alike in space:
-        each coefficient takes so many residuals.
+        each coefficient takes so many residuals. A number, or [b..].
     """
 
     sums: Sums
@@ -35,7 +35,7 @@ class Likelihood:
     solver: str | None = None
     resources: Resources = field(default_factory=Resources.here)
     most: float = 0.995
-    inflation: float = 1.0
+    inflation: Array | float = 1.0
 
     def solution(self, rho: Array) -> tuple[Sums, Solution]:
         """Return the sums that ρ gives, about their mean, and their solution."""

@@ -51,30 +51,32 @@ class Scores:
         return np.where(count > 1, np.sqrt((count - 1) / count), np.nan) * self.moves
 
     @cached_property
-    def products(self) -> Array:
-        """g_aᵀx_b of each two parts, summed over the batch, [B, B]."""
-        axis = self.scores.ndim - self.used.ndim
-        both = (self.scores, np.nan_to_num(self.moves))
-        g, x = (np.moveaxis(own, axis, 0).reshape(len(self.used), -1) for own in both)
-        return np.asarray(g @ x.T)
+    def inflation(self) -> Array:
+        """How many times more they vary than those of independent errors, of which E Σ g_bᵀx_b = σ² edf, [b..]."""
+        axes = tuple(range(self.scores.ndim - self.used.ndim + 1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.sum(self.scores * self.moves, axis=axes) / (self.variance * self.edf)
+        return np.where(np.isfinite(ratio), ratio, 1.0)
 
     @property
-    def inflation(self) -> float:
-        """How many times more they vary than those of errors that are independent, of which E Σ g_bᵀx_b = σ² edf."""
-        known = np.isfinite(self.variance * self.edf)
-        expected = float(np.sum(np.where(known, self.variance * self.edf, 0.0)))
-        return float(np.trace(self.products)) / expected if expected > 0 else 1.0
+    def mean_inflation(self) -> float:
+        """That of the batch, by degrees of freedom."""
+        edf = np.nan_to_num(self.edf)
+        return float(np.sum(self.inflation * edf) / max(float(np.sum(edf)), 1.0))
 
     @property
     def are_alike(self) -> bool:
         """Whether errors within parts are alike: the inflation is two standard errors above what chance makes of 1."""
         freedom = len(self.used) * float(np.nansum(self.edf))
-        return bool(self.inflation > 1 + 2 * np.sqrt(2 / max(freedom, 1.0)))
+        return bool(self.mean_inflation > 1 + 2 * np.sqrt(2 / max(freedom, 1.0)))
 
     @property
     def remember(self) -> bool:
         """Whether parts that follow each other go together: they do so more than others, by two standard errors."""
-        both = (self.products + self.products.T) / 2
+        axis = self.scores.ndim - self.used.ndim
+        arrays = (self.scores, np.nan_to_num(self.moves))
+        g, x = (np.moveaxis(own, axis, 0).reshape(len(self.used), -1) for own in arrays)
+        both = g @ x.T + x @ g.T
         beside, others = np.diagonal(both, 1), both[np.triu_indices(len(both), 1)]
         error = float(np.std(others)) / np.sqrt(max(beside.size, 1))
         return bool(np.mean(beside) - np.mean(others) > 2 * error)
