@@ -190,12 +190,12 @@ class Fit:
         series = f"AR(1) along {self.remembers}" if self.remembers else "independent"
         if not self.by_scores:
             return f"{series}; nothing that they share beyond"
-        count, periods = len(self.scores.used), self.statistics.periods
+        count, periods, times = len(self.scores.used), self.statistics.periods, self.scores.mean_inflation
         each = -(-len(periods) // count)
         length = f" as long as {periods[-each][2]} to {periods[-1][3]}" if periods else ""
         return (
-            f"{series}, and alike within {count} parts{length}, whose scores vary {self.scores.mean_inflation:.3g} times as "
-            "much as independent errors would make them"
+            f"{series}, and alike within {count} parts{length}, whose scores vary {times:.3g} times as much as "
+            "independent errors would make them"
         )
 
     @property
