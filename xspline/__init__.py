@@ -17,6 +17,7 @@ from xspline.labels.merging import merge_models
 from xspline.labels.read.memory import AR1
 from xspline.labels.report.findings import FitCheck
 from xspline.labels.statistics import Statistics, merge, open_statistics
+from xspline.labels.storage.tables import from_dataframe
 from xspline.pde.physics.constrained import ConstrainedField, EquationField
 from xspline.pde.physics.equation_penalty import Physics
 from xspline.solve import (
@@ -65,6 +66,7 @@ __all__ = [
     "constrain",
     "discover",
     "fit",
+    "from_dataframe",
     "merge",
     "merge_models",
     "open_field",
