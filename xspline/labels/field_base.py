@@ -399,6 +399,57 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
 
         return merged([values, self._each(error_of)])
 
+    @checked
+    def geostrophic(
+        self, at: Any = None, *, equator: float = 5.0, gravity: float = 9.80665, **options: Any
+    ) -> xr.Dataset:
+        """Evaluate the geostrophic velocity of a sea level: u = −g/f ∂η/∂y and v = g/f ∂η/∂x, on the sphere.
+
+        Parameters
+        ----------
+        at, **options
+            As for :meth:`gradient`, with ``stderr=True`` too.
+        equator
+            Degrees of latitude within which there is no velocity: f = 2Ω sin φ vanishes at the equator, and the balance
+            holds beyond about 5° (Lagerloef et al. 1999, whose other balance nearer to it is not computed here).
+        gravity
+            g, in m s⁻².
+
+        Returns
+        -------
+        Dataset
+            ``u`` eastward and ``v`` northward, in m s⁻¹; with ``stderr=True`` also ``u_stderr`` and ``v_stderr``. Of a
+            geopotential height, the wind.
+
+        Raises
+        ------
+        ValueError
+            There are several variables, the values are no lengths, or latitude or longitude was not fitted.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> lat, lon = np.arange(30, 41.0), np.arange(0, 21.0)
+        >>> eta = xr.DataArray(-0.1 * lat[:, None] + 0 * lon, {"lat": lat, "lon": lon}, name="adt")
+        >>> field = eta.assign_attrs(units="m").spline.fit(lat=8, lon=8, penalty=0)
+        >>> velocity = field.geostrophic({"lat": [0.0, 36.0], "lon": 10.0}, extrapolate=True)
+        >>> velocity.u.round(3).values  # sea level falls towards the north, 10 cm a degree
+        array([  nan, 0.103])
+        """
+        if len(self.fits) > 1:
+            known = ", ".join(map(repr, self.fits))
+            raise ValueError(
+                f"geostrophic() takes one sea level, and this field has {known}; select it first: "
+                f"field[{next(iter(self.fits))!r}].geostrophic()"
+            )
+        if not 0 <= equator < 90:
+            raise ValueError(f"equator={equator:g} has to be a latitude in degrees, at least 0 and below 90")
+        (fit,) = self.fits.values()
+        derivatives.metres_in(fit.variable.units, fit.name)
+        names = derivatives.on_sphere(self.space)
+        slope = self.gradient(at, dims=names, geometry="sphere", **options)
+        return derivatives.geostrophic(fit, slope, names, equator, gravity)
+
     def select(self, **terms: type) -> Self:
         """Return the field with only one term of a coordinate's union: ``select(time=xs.Polynomial)`` is the trend.
 
