@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from benchmarks.coverage import informed, older, shares, simulations, trends
+from benchmarks.coverage import alike, informed, older, shares, simulations, trends
 from tests import scatter
 
 # Shares of single replicates have standard deviations of 0.010 to 0.034, those of the jackknife 0.011. Beyond bounds
@@ -55,6 +55,21 @@ def test_errors_that_last_are_covered_by_the_jackknife_over_years_alone(replicat
     print(f"AR(1), {replicates} replicates: { {what: np.mean(own) for what, own in covered.items()} }")
     assert np.mean(covered["model"]) < 0.85
     assert within(covered["jackknife"], older.JACKKNIFE)
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("is_region", [True, False])
+@pytest.mark.parametrize("rho", [0.5, 0.95])
+def test_errors_that_are_alike_in_space_and_time_are_covered_by_what_auto_takes(
+    is_region: bool, rho: float
+) -> None:
+    own = alike.row(alike.climate, is_region, rho, 100)[: len(alike.METHODS)]
+    share = {name: float(text.partition("%")[0]) / 100 for name, text in zip(alike.METHODS, own, strict=True)}
+    print(f"{rho:g}, {share}")
+    assert (
+        share["independent"] < 0.7
+        and abs(share["auto"] - 0.95) < 0.03 + scatter.FIVE * (0.05 * 0.95 / 100) ** 0.5
+    )
 
 
 # Simulated fields, and trends
