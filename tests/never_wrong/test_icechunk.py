@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import icechunk
 import numpy as np
 import pytest
 import xarray as xr
@@ -16,9 +15,14 @@ from tests.products import sst
 BASES = {"lat": 6, "lon": 8, "time": xs.Fourier(1, period="year") + xs.Polynomial(1)}
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture
-def repository() -> icechunk.Repository:
+def repository() -> Any:
     """Four years of data, committed."""
+    import icechunk
+
     made = icechunk.Repository.create(icechunk.in_memory_storage())
     session = made.writable_session("main")
     sst(months=48).to_zarr(
@@ -28,7 +32,7 @@ def repository() -> icechunk.Repository:
     return made
 
 
-def opened(repository: icechunk.Repository, chunks: Any = None, group: str = "data") -> xr.DataArray:
+def opened(repository: Any, chunks: Any = None, group: str = "data") -> xr.DataArray:
     store = repository.readonly_session("main").store
     return xr.open_zarr(store, group=group, chunks=chunks, consolidated=False).sst
 
