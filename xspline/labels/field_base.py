@@ -222,8 +222,8 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         if len(labels) != len(names) or len(self.fits) > 1:
             raise TypeError(
                 f"field({', '.join(names)}) takes labels of each of these coordinates, in this order, and "
-                f"{len(labels)} were given, to a field of {', '.join(self.fits)}; by name: field.predict({names[0]}=...), and one "
-                f"variable of several is field[{next(iter(self.fits))!r}]"
+                f"{len(labels)} were given, to a field of {', '.join(self.fits)}; by name: "
+                f"field.predict({names[0]}=...), and one variable of several is field[{next(iter(self.fits))!r}]"
             )
         if any(isinstance(own, xr.DataArray) for own in labels):
             return self.predict(dict(zip(names, labels, strict=True)))
@@ -450,8 +450,8 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         at, **options
             As for :meth:`gradient`, with ``stderr=True`` too.
         equator
-            Degrees of latitude within which there is no velocity: f = 2Ω sin φ vanishes at the equator, and the balance
-            holds beyond about 5° (Lagerloef et al. 1999, whose other balance nearer to it is not computed here).
+            Degrees of latitude within which there is no velocity: f = 2Ω sin φ vanishes at the equator. Altimetry's
+            products take the balance of a β-plane within 5° (Lagerloef et al. 1999), which is not computed here.
         gravity
             g, in m s⁻².
 
