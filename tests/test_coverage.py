@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from benchmarks.coverage import older, shares, simulations, trends
+from benchmarks.coverage import informed, older, shares, simulations, trends
 from tests import scatter
 
 # Shares of single replicates have standard deviations of 0.010 to 0.034, those of the jackknife 0.011. Beyond bounds
@@ -88,6 +88,22 @@ def test_kriging_with_the_true_covariance_covers_what_it_says() -> None:
     draws = [simulations.Simulated.draw(layout, simulations.matern_3_2, 0.3, seed) for seed in range(200)]
     held = [shares.held(one.kriged - one.truth, one.error) for one in draws]
     assert 0.93 < shares.mean(held) < 0.97
+
+
+def test_who_knows_length_and_noise_krigs_with_an_unknown_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one covariance, one length and one noise the mean over all is universal kriging, by its own equations."""
+    monkeypatch.setattr(informed, "LENGTHS", [simulations.LENGTH])
+    monkeypatch.setattr(informed, "NOISES", [0.3])
+    one = simulations.Simulated.draw(simulations.LINES[0], simulations.matern_3_2, 0.3, seed=0)
+    values, seen = one.data.to_numpy(), ~one.gap
+    between = simulations.matern_3_2(np.abs(one.places - one.places.T) / simulations.LENGTH)
+    bordered = np.ones((seen.sum() + 1,) * 2)
+    bordered[:-1, :-1] = between[np.ix_(seen, seen)] + 0.3**2 * np.eye(seen.sum())
+    bordered[-1, -1] = 0
+    weights = np.linalg.solve(bordered, np.append(values[seen], 0))
+    wanted = between[:, seen] @ weights[:-1] + weights[-1]
+    found = informed.posterior_mean([simulations.matern_3_2], one.places, values)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
 
 
 def test_generalised_least_squares_by_hand() -> None:
