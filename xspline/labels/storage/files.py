@@ -12,6 +12,7 @@ written.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -30,7 +31,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from xspline.arguments import brief
-from xspline.execution import replacing
+from xspline.execution import replacing, retrying
 
 #: Version of the layout; a reader refuses a later one. Those before 3 had no digest over all, and coordinates as xarray
 #: stores them: the form of the Datasets that `to_dataset` returns.
@@ -92,8 +93,11 @@ def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
         if _is_local(path) and Path(path).is_file() and not str(path).endswith(".zip"):
             opened = xr.open_dataset(path, **raw | kwargs)
         else:
-            opened = xr.open_zarr(path, **{"consolidated": False, "chunks": None} | raw | kwargs)
+            options = {"consolidated": False, "chunks": None} | raw | kwargs
+            opened = retrying(functools.partial(xr.open_zarr, path, **options))
         with opened as dataset:
+            for variable in dataset.variables.values():  # of many on a busy server some fail each time
+                retrying(variable.load)
             stored = dataset.load()
     except Exception as error:
         if isinstance(error, FileNotFoundError) and _identity(path) is None:
