@@ -194,6 +194,46 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
         return self._evaluated(self._target(at, coords, chunks, extrapolate, mask), {}, device, error)
 
+    def __call__(self, *labels: Any) -> Any:
+        """Evaluate the field at points, as a function of arrays that are broadcast, such as NumPy's are.
+
+        Parameters
+        ----------
+        *labels
+            Of each fitted coordinate, in the order of ``field.space.names``. Arrays of NumPy, or all as DataArrays.
+
+        Returns
+        -------
+        ndarray or DataArray
+            Of the shape of the labels, with dimensions of independent fits behind it; as :meth:`predict` of DataArrays.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x = np.linspace(0, 10, 200)
+        >>> field = xs.fit(xr.DataArray(np.sin(x), {"x": x}, "x", "u"), x=24)
+        >>> field(np.array([0.5, 1.0])).round(2)
+        array([0.48, 0.84])
+        >>> track = xr.DataArray([0.5, 1.0], dims="time")
+        >>> xr.apply_ufunc(field, track).round(2).dims
+        ('time',)
+        """
+        names = self.space.names
+        if len(labels) != len(names) or len(self.fits) > 1:
+            raise TypeError(
+                f"field({', '.join(names)}) takes labels of each of these coordinates, in this order, and "
+                f"{len(labels)} were given, to a field of {', '.join(self.fits)}; by name: "
+                f"field.predict({names[0]}=...), and one variable of several is field[{next(iter(self.fits))!r}]"
+            )
+        if any(isinstance(own, xr.DataArray) for own in labels):
+            return self.predict(dict(zip(names, labels, strict=True)))
+        arrays = np.broadcast_arrays(*labels)
+        dims = [f"axis {k} of the labels" for k in range(arrays[0].ndim)]
+        points = {name: xr.Variable(dims, array) for name, array in zip(names, arrays, strict=True)}
+        values: Any = self.predict(points)
+        (variable,) = values.data_vars.values() if isinstance(values, xr.Dataset) else (values,)
+        return variable.transpose(*dims, ...).values
+
     @overload
     def derivative(
         self, at: Any = None, orders: Any = None, *, stderr: Literal[True], **options: Any
@@ -410,8 +450,8 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         at, **options
             As for :meth:`gradient`, with ``stderr=True`` too.
         equator
-            Degrees of latitude within which there is no velocity: f = 2Ω sin φ vanishes at the equator, and the balance
-            holds beyond about 5° (Lagerloef et al. 1999, whose other balance nearer to it is not computed here).
+            Degrees of latitude within which there is no velocity: f = 2Ω sin φ vanishes at the equator. Altimetry's
+            products take the balance of a β-plane within 5° (Lagerloef et al. 1999), which is not computed here.
         gravity
             g, in m s⁻².
 
