@@ -227,9 +227,9 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             )
         if any(isinstance(own, xr.DataArray) for own in labels):
             return self.predict(dict(zip(names, labels, strict=True)))
-        arrays = np.broadcast_arrays(*labels)
-        dims = [f"axis {k} of the labels" for k in range(arrays[0].ndim)]
-        points = {name: xr.Variable(dims, array) for name, array in zip(names, arrays, strict=True)}
+        shaped = np.broadcast_arrays(*labels)
+        dims = [f"axis {k} of the labels" for k in range(shaped[0].ndim)]
+        points = {name: xr.Variable(dims, own) for name, own in zip(names, shaped, strict=True)}
         values: Any = self.predict(points)
         (variable,) = values.data_vars.values() if isinstance(values, xr.Dataset) else (values,)
         return variable.transpose(*dims, ...).values
