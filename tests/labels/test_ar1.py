@@ -351,9 +351,9 @@ def test_a_plain_fit_says_what_errors_that_remember_take() -> None:
 
 
 @pytest.mark.simulation
-@pytest.mark.parametrize("rho", [0.5, 0.8])
-def test_the_warning_names_rho_and_comes_where_it_should(rho: float) -> None:
-    told = warned(rho, range(200))
-    assert len(told) == 200
-    assert abs(np.mean(told) - rho) < 0.05
+def test_the_warning_names_rho_and_comes_where_it_should() -> None:
+    for rho in (0.5, 0.8):
+        told = warned(rho, range(200))
+        assert len(told) == 200
+        assert abs(np.mean(told) - rho) < 0.05
     assert len(warned(0.0, range(200))) <= 10
