@@ -205,11 +205,6 @@ def members_on_line(frame: Frame, axis: int, length: int, around: bool, offset: 
     return first, slice(int(second[0]), int(second[-1]) + 1)
 
 
-def _is_one(first: slice, second: slice) -> bool:
-    """Whether one function is the second member of several pairs."""
-    return bool(second.stop - second.start < first.stop - first.start)
-
-
 def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
     """Which of the two members of a pair (k, k + offset) is the row, along each axis.
 
@@ -263,7 +258,8 @@ def _lines(
             summed: list[int] = []
             for position, ends, flip in zip(positions, members, flips, strict=True):
                 rows[position], columns[position] = ends[::-1] if flip else ends
-                if flip and _is_one(*ends):
+                first, second = ends
+                if flip and second.stop - second.start < first.stop - first.start:
                     summed.append(position)
             entries.append((tuple(rows), tuple(columns), tuple(summed)))
         lines.append(((*(first for first, _ in members), *offset), tuple(shape), entries))
