@@ -144,7 +144,7 @@ class Factor:
                 v = np.concatenate([v, first], axis=position)
         out = np.zeros(np.broadcast_shapes(v.shape, (1,) * (v.ndim - len(self.batch)) + self.batch))
         extents = lengths(self.window)
-        lines = _lines(_geometry(frame.along(self.axes)), extents, tails, tuple(positions), v.ndim)
+        lines = _lines(frame.along(self.axes), extents, tails, tuple(positions), v.ndim)
         for place, shape, entries in lines:
             # Contiguous: with the offsets last a slice of the pair array visits every cache line, and up to
             # 2**axes orientations use it.
@@ -215,32 +215,14 @@ def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
     return itertools.product(*((False, True) if o else (False,) for o in offset))
 
 
-#: Sizes, offsets, which axes are periodic, and how many functions are active everywhere: as tuples, which are hashed.
-Geometry: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[bool, ...], tuple[int, ...]]
-
-
-def _geometry(frame: Frame) -> Geometry:
-    return frame.sizes, frame.offsets, frame.periodic, frame.everywhere
-
-
-def _frame(geometry: Geometry) -> Frame:
-    sizes, offsets, periodic, everywhere = geometry
-    return Frame(sizes, offsets, periodic, (), everywhere)
-
-
 @functools.lru_cache(maxsize=64)  # a fit asks again and again
 def _lines(
-    geometry: Geometry,
-    extents: tuple[int, ...],
-    tails: tuple[int, ...],
-    positions: tuple[int, ...],
-    ndim: int,
+    frame: Frame, extents: tuple[int, ...], tails: tuple[int, ...], positions: tuple[int, ...], ndim: int
 ) -> Sequence[tuple[Place, tuple[int, ...], Sequence[tuple[Place, Place, tuple[int, ...]]]]]:
     """Return, for each offset, where its pairs are, their shape, and the rows and columns of each orientation.
 
     Beside these are the axes along which all pairs have one function as their row, so that products are summed.
     """
-    frame = _frame(geometry)
     lines = []
     for offset in np.ndindex(*frame.offsets):
         members = [
@@ -266,6 +248,7 @@ def _lines(
     return lines
 
 
+@functools.lru_cache(maxsize=64)
 def matrix_entries(frame: Frame, *, once: bool = False) -> Sequence[tuple[Place, Index, Index]]:
     """Where a pair array has its numbers, and which entries of the matrix these stand for.
 
@@ -273,12 +256,6 @@ def matrix_entries(frame: Frame, *, once: bool = False) -> Sequence[tuple[Place,
     one orientation: indices along each axis, which broadcast. With `once` there is only one of an entry and its
     transpose.
     """
-    return _matrix_entries(_geometry(frame), once)
-
-
-@functools.lru_cache(maxsize=64)  # a fit asks again and again
-def _matrix_entries(geometry: Geometry, once: bool) -> list[tuple[Place, Index, Index]]:
-    frame = _frame(geometry)
     singletons = [(1,) * axis for axis in reversed(range(len(frame.sizes)))]
     entries = []
     for offset in np.ndindex(*frame.offsets):
