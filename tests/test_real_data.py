@@ -58,7 +58,7 @@ def test_the_papers_model(pacific: xr.DataArray, pooled: xs.Field) -> None:
     assert rmse < 0.8
 
 
-@pytest.mark.parametrize("seed", [*range(4), *slow(range(4, 20))])
+@pytest.mark.parametrize("seed", [*range(4), *slow(range(4, 8))])
 def test_random_chunkings_give_the_pooled_field(pacific: xr.DataArray, pooled: xs.Field, seed: int) -> None:
     rng = np.random.default_rng(seed)
     chunks = {}
@@ -70,7 +70,7 @@ def test_random_chunkings_give_the_pooled_field(pacific: xr.DataArray, pooled: x
 
 
 FEW = {("time", 2), ("lat", 4), ("lon", 7)}
-OTHERS = sorted({(dim, holders) for dim in ("time", "lat", "lon") for holders in range(2, 8)} - FEW)
+OTHERS = sorted({(dim, holders) for dim in ("time", "lat", "lon") for holders in (2, 4, 7)} - FEW)
 
 
 @pytest.mark.parametrize(("dim", "holders"), [*sorted(FEW), *slow(OTHERS)])
