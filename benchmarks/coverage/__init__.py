@@ -2,7 +2,7 @@
 
 Parts: simulated fields, against kriging; very few values; trends under errors that last, against generalised least
 squares, and of fits whose errors remember; intervals of whole curves, of several levels and of new observations, and
-false discoveries; and, older, B-splines that are asked for by name. Each says of itself what it measures, and against
+false discoveries; means over a box, their differences and trends; and, older, B-splines that are asked for by name. Each says of itself what it measures, and against
 what.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import warnings
 
-from benchmarks.coverage import intervals, older, remembered, simulations, small, trends
+from benchmarks.coverage import intervals, means, older, remembered, simulations, small, trends
 
 PARTS = {
     "simulations": simulations,
@@ -19,6 +19,7 @@ PARTS = {
     "trends": trends,
     "ar1": remembered,
     "intervals": intervals,
+    "means": means,
     "older": older,
 }
 DRAWS, REPLICATES, QUICK = 35, 200, 4
