@@ -2,8 +2,8 @@
 
 Parts: simulated fields, against kriging; very few values; trends under errors that last, against generalised least
 squares, and of fits whose errors remember; intervals of whole curves, of several levels and of new observations, and
-false discoveries; means over a box, their differences and trends; and, older, B-splines that are asked for by name. Each says of itself what it measures, and against
-what.
+false discoveries; means over a box, their differences and trends; and, older, B-splines that are asked for by name.
+Each says of itself what it measures, and against what.
 """
 
 from __future__ import annotations
