@@ -127,6 +127,9 @@ def test_regions_are_their_cells(field: xs.Field, product: xr.DataArray) -> None
     masks = masks.transpose("region", "lat", "lon")
     mean = field.mean(("lat", "lon"), where=masks)
     assert mean.dims == ("region", "time") and list(mean.region) == ["north", "middle", "round"]
+    assert mean.time.equals(product.time)
+    dated = masks.assign_coords(time=product.time[3])  # as of a mask that one month tells
+    assert field.mean(where=dated).equals(mean)
     # The second is a box of whole cells; labels are 2.5 degrees apart.
     inner = {"lat": (-8.75, 8.75), "lon": (173.75, 188.75)}
     inner["lon"] = (float(lon[abs(lon - 181) < 7].min()) - 1.25, float(lon[abs(lon - 181) < 7].max()) + 1.25)

@@ -190,7 +190,7 @@ class WithFunctionals(FieldText, Generic[Data]):
                 f"{both[0]!r} is averaged over and has weights= too; leave it out of one of them"
             )
         marginals, extra = self._reduced(ranges, where, _is_area(space, "area", ranges), is_mean=True)
-        over = weights.isel(dict.fromkeys(names, 0), drop=True).to_dataset(name="weights")
+        over = _beside(weights, names)
         target, errors = self._resolved(at, options, [*names, *ranges], stderr or covariance)
         whole = [*marginals, weighted(space, weights)]
         made = self._made(
@@ -407,8 +407,7 @@ class WithFunctionals(FieldText, Generic[Data]):
         marginals = [measure.over(name, ends) for name, ends in ranges.items() if name not in names]
         if not names:
             return marginals, xr.Dataset()
-        extra = where.isel(dict.fromkeys(names, 0), drop=True).to_dataset(name="where")
-        return [*marginals, measure.region(names, where, ranges)], extra
+        return [*marginals, measure.region(names, where, ranges)], _beside(where, names)
 
     @property
     def _steps(self) -> Mapping[str, float]:
@@ -506,3 +505,11 @@ def _is_area(space: Space, weights: Any, names: Iterable[str]) -> bool:
             "weights of labels go to where="
         )
     return weights is not None and any(space.axis(name).role == "latitude" for name in names)
+
+
+def _beside(weights: xr.DataArray, names: Iterable[str]) -> xr.Dataset:
+    """Return the other dimensions of weights, with their labels."""
+    first = weights.isel(dict.fromkeys(names, 0), drop=True)
+    return first.drop_vars([name for name, c in first.coords.items() if not c.dims]).to_dataset(
+        name="weights"
+    )
