@@ -488,6 +488,9 @@ def test_masks_that_are_refused(field: xs.Field, product: xr.DataArray) -> None:
     regions = xr.concat([lat > 0, lat < 0], "region")
     with pytest.raises(ValueError, match="'region' is a dimension of the weights and of what is left"):
         field.mean("lat", where=regions, time=xr.DataArray(product.time.values[:2], dims="region"))
+    halves = xr.concat([product.lon > 180, product.lon < 180], "region")
+    with pytest.raises(ValueError, match="'region' is a dimension of weights= and of where= too"):
+        field.functional(regions * 1.0, where=halves)
     with pytest.raises(ValueError, match="'lat' is averaged over and has weights= too"):
         field.functional(1.0 * (lat > 0), mean=["lat"])
 

@@ -255,15 +255,15 @@ def _root_parts(fit: Fit, requested: Requested, method: str, device: str | None)
 Marginals = Sequence[tuple[tuple[int, ...], Array]]
 
 
-def applied(marginals: Marginals, arrays: Array) -> Array:
-    """Return wᵀx of arrays x, [K.., ...], for all products w of one row of each marginal: [n.., ...].
+def applied(marginals: Marginals, vectors: Array) -> Array:
+    """Return wᵀx of vectors x, [K.., ...], for all products w of one row of each marginal: [n.., ...].
 
     A marginal has coefficient axes and rows [n, K..] over these; together they have all axes.
     """
     axes = sum(len(own) for own, _ in marginals)
-    rest = list(range(axes, arrays.ndim))
-    out = [arrays.ndim + i for i in range(len(marginals))]
-    given: list[Any] = [arrays, [*range(axes), *rest]]
+    rest = list(range(axes, vectors.ndim))
+    out = [vectors.ndim + i for i in range(len(marginals))]
+    given: list[Any] = [vectors, [*range(axes), *rest]]
     for i, (own, rows) in enumerate(marginals):
         given += [rows, [out[i], *own]]
     return np.asarray(np.einsum(*given, [*out, *rest], optimize="greedy"))
