@@ -358,3 +358,11 @@ def test_the_warning_names_rho_and_comes_where_it_should(rho: float) -> None:
     assert len(told) == 200
     assert abs(np.mean(told) - rho) < 0.05
     assert len(warned(0.0, range(200))) <= 10
+
+
+def test_series_that_are_pooled_may_have_gaps_of_their_own() -> None:
+    data, constant = grid(0.3), xs.Polynomial(0, domain=(0, 10))
+    pooled, alone = (xs.fit(data, time=SEASON, lat=lat, penalty=0, errors=ERRORS) for lat in (None, constant))
+    at = {"time": TIME[[3, 50]]}
+    np.testing.assert_allclose(pooled.predict(at), alone.predict(at, lat=5.0), rtol=1e-12)
+    np.testing.assert_allclose(pooled.stderr(at), alone.stderr(at, lat=5.0), rtol=1e-10)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 from scipy.linalg import lapack
 
 from xspline.kriging.model import STEP, Model
@@ -129,7 +129,7 @@ class Windows:
             freedom = max(solved.freedom - 1, 1)
             square = solved.alpha**2 / inverse
             scale = np.maximum(solved.misfit - square, np.finfo(float).tiny) / freedom
-            normal = stats.norm.isf(stats.t.sf(np.sqrt(square / scale), freedom))
+            normal = -special.ndtri(special.stdtr(freedom, -np.sqrt(square / scale)))
             errors.append((np.sign(solved.alpha) * normal)[window.levels == 0])
         return errors
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 from scipy.spatial import cKDTree
 
 from xspline.kriging.likelihood import UNIFORM, Window, Windows
@@ -45,7 +45,7 @@ TAKEN = 20_000
 FEWEST_INDEPENDENT = 3
 #: Blocks that are predicted at a time.
 TOGETHER = 128
-NORMAL = float(stats.norm.ppf(0.975))
+NORMAL = float(special.ndtri(0.975))
 
 
 class Predicted(NamedTuple):
@@ -344,7 +344,7 @@ class Nearby:
 
 def _stretch(freedom: Array) -> Array:
     """Return by what intervals of 95 % are longer where variances are known by so many degrees of freedom."""
-    return np.asarray(stats.t.ppf(0.975, np.minimum(freedom, UNIFORM)) / NORMAL)
+    return np.asarray(special.stdtrit(np.minimum(freedom, UNIFORM), 0.975) / NORMAL)
 
 
 def _radius(items: float, dimensions: int) -> float:

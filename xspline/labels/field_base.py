@@ -194,6 +194,46 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         error = requested_if(stderr, method, draws, seed, smoothing_uncertainty)
         return self._evaluated(self._target(at, coords, chunks, extrapolate, mask), {}, device, error)
 
+    def __call__(self, *labels: Any) -> Any:
+        """Evaluate the field at points, as a function of arrays that are broadcast, such as NumPy's are.
+
+        Parameters
+        ----------
+        *labels
+            Of each fitted coordinate, in the order of ``field.space.names``. Arrays of NumPy, or all as DataArrays.
+
+        Returns
+        -------
+        ndarray or DataArray
+            Of the shape of the labels, with dimensions of independent fits behind it; as :meth:`predict` of DataArrays.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x = np.linspace(0, 10, 200)
+        >>> field = xs.fit(xr.DataArray(np.sin(x), {"x": x}, "x", "u"), x=24)
+        >>> field(np.array([0.5, 1.0])).round(2)
+        array([0.48, 0.84])
+        >>> track = xr.DataArray([0.5, 1.0], dims="time")
+        >>> xr.apply_ufunc(field, track).round(2).dims
+        ('time',)
+        """
+        names = self.space.names
+        if len(labels) != len(names) or len(self.fits) > 1:
+            raise TypeError(
+                f"field({', '.join(names)}) takes labels of each of these coordinates, in this order, and "
+                f"{len(labels)} were given, to a field of {', '.join(self.fits)}; by name: "
+                f"field.predict({names[0]}=...), and one variable of several is field[{next(iter(self.fits))!r}]"
+            )
+        if any(isinstance(own, xr.DataArray) for own in labels):
+            return self.predict(dict(zip(names, labels, strict=True)))
+        arrays = np.broadcast_arrays(*labels)
+        dims = [f"axis {k} of the labels" for k in range(arrays[0].ndim)]
+        points = {name: xr.Variable(dims, array) for name, array in zip(names, arrays, strict=True)}
+        values: Any = self.predict(points)
+        (variable,) = values.data_vars.values() if isinstance(values, xr.Dataset) else (values,)
+        return variable.transpose(*dims, ...).values
+
     @overload
     def derivative(
         self, at: Any = None, orders: Any = None, *, stderr: Literal[True], **options: Any
@@ -398,6 +438,57 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
             return derivatives.laplacian_stderr(fit, *where, *self._roots(fit.name, error))
 
         return merged([values, self._each(error_of)])
+
+    @checked
+    def geostrophic(
+        self, at: Any = None, *, equator: float = 5.0, gravity: float = 9.80665, **options: Any
+    ) -> xr.Dataset:
+        """Evaluate the geostrophic velocity of a sea level: u = −g/f ∂η/∂y and v = g/f ∂η/∂x, on the sphere.
+
+        Parameters
+        ----------
+        at, **options
+            As for :meth:`gradient`, with ``stderr=True`` too.
+        equator
+            Degrees of latitude within which there is no velocity: f = 2Ω sin φ vanishes at the equator. Altimetry's
+            products take the balance of a β-plane within 5° (Lagerloef et al. 1999), which is not computed here.
+        gravity
+            g, in m s⁻².
+
+        Returns
+        -------
+        Dataset
+            ``u`` eastward and ``v`` northward, in m s⁻¹; with ``stderr=True`` also ``u_stderr`` and ``v_stderr``. Of a
+            geopotential height, the wind.
+
+        Raises
+        ------
+        ValueError
+            There are several variables, the values are no lengths, or latitude or longitude was not fitted.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> lat, lon = np.arange(30, 41.0), np.arange(0, 21.0)
+        >>> eta = xr.DataArray(-0.1 * lat[:, None] + 0 * lon, {"lat": lat, "lon": lon}, name="adt")
+        >>> field = eta.assign_attrs(units="m").spline.fit(lat=8, lon=8, penalty=0)
+        >>> velocity = field.geostrophic({"lat": [0.0, 36.0], "lon": 10.0}, extrapolate=True)
+        >>> velocity.u.round(3).values  # sea level falls towards the north, 10 cm a degree
+        array([  nan, 0.103])
+        """
+        if len(self.fits) > 1:
+            known = ", ".join(map(repr, self.fits))
+            raise ValueError(
+                f"geostrophic() takes one sea level, and this field has {known}; select it first: "
+                f"field[{next(iter(self.fits))!r}].geostrophic()"
+            )
+        if not 0 <= equator < 90:
+            raise ValueError(f"equator={equator:g} has to be a latitude in degrees, at least 0 and below 90")
+        (fit,) = self.fits.values()
+        derivatives.metres_in(fit.variable.units, fit.name)
+        names = derivatives.on_sphere(self.space)
+        slope = self.gradient(at, dims=names, geometry="sphere", **options)
+        return derivatives.geostrophic(fit, slope, names, equator, gravity)
 
     def select(self, **terms: type) -> Self:
         """Return the field with only one term of a coordinate's union: ``select(time=xs.Polynomial)`` is the trend.

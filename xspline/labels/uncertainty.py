@@ -33,7 +33,9 @@ from xspline.sums.memory import whitened
 
 Array = NDArray[np.float64]
 
-METHODS = ("exact", "draws", "jackknife")
+#: Those that ask parts how far errors are alike; they take the penalty as given.
+PARTS_METHODS = ("jackknife", "scores")
+METHODS = ("exact", "draws", *PARTS_METHODS)
 #: Draws behind a standard error, n of which leave a relative error of 1/√(2n): where a solver iterates (5 %), for what
 #: a system differs by from one that knows its inverse (11 % of that), where the inverse is known and draws cost little
 #: (2.5 %), and at least (22 %).
@@ -83,13 +85,14 @@ class Requested:
     Parameters
     ----------
     method : "exact": σ̂² (G + Λ)⁻¹, the Bayesian covariance (Wahba 1983; Nychka 1988). "draws": this from draws of the
-        coefficients. "jackknife": from fits without one part at a time (delete-a-group jackknife). None: exact where
-        the solver knows the inverse and its pairs fit in memory, else draws.
+        coefficients. "jackknife": from fits without one part at a time (delete-a-group jackknife). "scores": from what
+        each part moves the fit by. None: scores where ``errors="auto"`` found errors alike in space, exact where the
+        solver knows the inverse and its pairs fit in memory, else draws.
     draws : how many; None: 200 where the solver iterates, 40 of what few changing gaps alone leave open, 800 where it
         knows the inverse.
     seed : of their random numbers.
     smoothing_uncertainty : whether to add J Cov(log λ) Jᵀ with J = ∂c/∂log λ, what a choice by REML leaves open (Wood,
-        Pya and Säfken 2016). The jackknife never does: Cov(log λ) takes errors as independent.
+        Pya and Säfken 2016). Parts never do: Cov(log λ) takes errors as independent.
 
     Raises
     ------
@@ -101,6 +104,11 @@ class Requested:
     draws: int | None = None
     seed: int = 0
     smoothing_uncertainty: bool = True
+
+    def by_parts(self, fit: Fit) -> str:
+        """Return the method if it is one by parts, as it is by default where errors are alike in space; else ""."""
+        method = self.method or ("scores" if fit.by_scores else "")
+        return method if method in PARTS_METHODS else ""
 
     def __post_init__(self) -> None:
         if self.method is not None and self.method not in METHODS:
@@ -153,7 +161,7 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
         return _beside_fine(fit, requested)
     frame, factorisation = fit.space.frame, fit.solved.factorisation
     nbytes = 8 * math.prod((*frame.sizes, *frame.offsets, *fit.variable.batch_shape))
-    method = requested.method
+    method = requested.by_parts(fit) or requested.method
     if method is None:
         method = "exact" if factorisation.knows_inverse and nbytes <= MAX_PAIRS else "draws"
     added = _left_open_if(fit, requested, method)
@@ -169,8 +177,8 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
         case "draws":
             n = number_of_draws(fit, requested)
             pairs = _drawn_pairs(fit, n, np.random.default_rng(requested.seed), nbytes)
-        case "jackknife":
-            pairs = outer_pairs(jackknife_replicates(fit, device), frame)
+        case _:
+            pairs = outer_pairs(replicates(fit, method, device), frame)
     if added is not None:
         pairs += outer_pairs(added, frame)
     if fit.selected:
@@ -183,6 +191,8 @@ def degrees_of_freedom(fit: Fit, requested: Requested, method: str) -> Array:
     """Return those of the standard errors of a single field, over the batch; NaN where nothing is left."""
     if method == "jackknife":
         left = sum(np.broadcast_to(s.count > 0, fit.variable.batch_shape) for s in fit.sums) - 1.0
+    elif method == "scores":
+        left = np.broadcast_to(fit.scores.used.sum(axis=0), fit.variable.batch_shape) - 1.0
     else:
         left = np.broadcast_to(fit.total.count - fit.edf_and_rss[0], fit.variable.batch_shape)
     left = np.where(left > 0, left, np.nan)
@@ -219,7 +229,7 @@ def roots(fit: Fit, requested: Requested, device: str | None = None) -> tuple[li
     """Return x_m, [K.., m, b..], with Σ x_m x_mᵀ the covariance of the coefficients, and what it assumes.
 
     A sum of derivatives along several coordinates needs them: its variance is no sum over the pair form. They are
-    draws about the estimate, or the replicates of the jackknife.
+    draws about the estimate, or the replicates of parts.
 
     Raises
     ------
@@ -230,7 +240,7 @@ def roots(fit: Fit, requested: Requested, device: str | None = None) -> tuple[li
             "method='exact': the error of a Laplacian over several coordinates is known from draws of the "
             "coefficients or by the jackknife; leave method out, or pass method='jackknife'"
         )
-    method = requested.method or "draws"
+    method = requested.by_parts(fit) or requested.method or "draws"
     with_choice = _left_open_if(fit, requested, method) is not None
     attrs = _assumptions(fit, requested, method, with_choice)
     return list(_root_parts(fit, requested, method, device)), attrs
@@ -239,8 +249,8 @@ def roots(fit: Fit, requested: Requested, device: str | None = None) -> tuple[li
 def _root_parts(fit: Fit, requested: Requested, method: str, device: str | None) -> Iterator[Array]:
     """Yield the roots of `roots`, some at a time; of "exact" what the choice of λ leaves open alone."""
     keep = selection(fit.space, fit.selected, len(fit.space.shape) + 1 + len(fit.variable.batch_shape))
-    if method == "jackknife":
-        yield jackknife_replicates(fit, device) * keep
+    if method in PARTS_METHODS:
+        yield replicates(fit, method, device) * keep
     elif method == "draws":
         n = number_of_draws(fit, requested)
         for part in _drawn(fit, n, np.random.default_rng(requested.seed)):
@@ -293,7 +303,7 @@ def functional_roots(
         for own, (axes, rows) in zip(few, marginals, strict=True)
     ]
     count, batch = math.prod(rows.shape[0] for _, rows in reduced), fit.variable.batch_shape
-    method = requested.method
+    method = requested.method if fit.fine is not None else requested.by_parts(fit) or requested.method
     if method is None:
         most = DIRECT_DRAWS if fit.solved.factorisation.knows_inverse else DRAWS
         method = "exact" if count <= most or fit.fine is not None else "draws"
@@ -387,7 +397,7 @@ def _between_beside_fine(fit: Fit, marginals: Marginals) -> Array:
 
 def _left_open_if(fit: Fit, requested: Requested, method: str) -> Array | None:
     """Return what the choice of λ leaves open, where that was requested and the method knows it."""
-    return left_open(fit) if requested.smoothing_uncertainty and method != "jackknife" else None
+    return left_open(fit) if requested.smoothing_uncertainty and method not in PARTS_METHODS else None
 
 
 def number_of_draws(fit: Fit, requested: Requested) -> int:
@@ -402,8 +412,8 @@ def number_of_draws(fit: Fit, requested: Requested) -> int:
 
 def _assumptions(fit: Fit, requested: Requested, method: str, with_choice: bool) -> dict[str, Any]:
     """Return the attributes of a standard error: by what method it is known, and what that assumes."""
-    if method == "jackknife":
-        n = len(fit.sums)
+    if method in PARTS_METHODS:
+        n = len(fit.sums) if method == "jackknife" else len(fit.scores.used)
         comment = f"assumes errors that are independent between the {n} parts, not within them"
         return {"method": method, "comment": comment, "degrees_of_freedom": n - 1}
     comment = INDEPENDENT if fit.rho is None else "assumes AR(1) errors"
@@ -521,11 +531,11 @@ def left_open(fit: Fit) -> Array | None:
 def deviations(fit: Fit, n: int, rng: np.random.Generator, requested: Requested) -> Iterator[Array]:
     """Yield n draws of the coefficients about their estimate, [K.., m, b..], with the covariance of their errors.
 
-    Members of a batch share λ, and so a draw of it. Those of the jackknife are sums of its replicates.
+    Members of a batch share λ, and so a draw of it. Those by parts are sums of their replicates.
     """
-    axis, by_parts = len(fit.space.shape), requested.method == "jackknife"
-    added = jackknife_replicates(fit) if by_parts else _left_open_if(fit, requested, "draws")
-    for drawn in _drawn(fit, n, rng, none=by_parts):
+    axis, by_parts = len(fit.space.shape), requested.by_parts(fit)
+    added = replicates(fit, by_parts) if by_parts else _left_open_if(fit, requested, "draws")
+    for drawn in _drawn(fit, n, rng, none=bool(by_parts)):
         if added is not None:
             weights = rng.standard_normal((added.shape[axis], drawn.shape[axis]))
             drawn += np.moveaxis(np.tensordot(added, weights, axes=(axis, 0)), -1, axis)
@@ -567,13 +577,7 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
     if any(fit.is_lazy for fit in fits.values()):
         raise ValueError("this field is still lazy (compute=False); call .compute() first")
     parts, space = statistics.parts, statistics.space
-    if len(parts) < 2:
-        held = ", ".join(part.describe() for part in parts) or "none"
-        why = ", into which others were collapsed" if statistics._collapsed else ""
-        raise ValueError(
-            f"there is nothing to leave out: the statistics have {len(parts)} part ({held}{why}); label the "
-            'observations with holders, for example fit(..., holder="time.year"), or merge those of several'
-        )
+    statistics._check_several()
     remaining = {name: leave_one_out(fit.sums, space.frame) for name, fit in fits.items()}
     for name, fit in fits.items():
         if fit.rho is not None:
@@ -599,6 +603,14 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
                 'the field; take parts that overlap more (holder="time.year", say), or pass a penalty'
             )
     return {name: np.stack(by_part, axis=len(space.shape)) for name, by_part in coefficients.items()}
+
+
+def replicates(fit: Fit, method: str, device: str | None = None) -> Array:
+    """Return deviations [K.., B, b..] whose squares add up to the variance of everything linear in c, by parts."""
+    if method == "jackknife":
+        return jackknife_replicates(fit, device)
+    own = fit.scores.replicates
+    return np.asarray(own * selection(fit.space, fit.selected, own.ndim))
 
 
 def jackknife_replicates(fit: Fit, device: str | None = None) -> Array:

@@ -245,16 +245,20 @@ def matrix_entries(frame: Frame, *, once: bool = False) -> Iterator[tuple[Place,
     It yields the place of pairs of one offset in an array [K.., O..], and the rows and columns of their entries in one
     orientation: indices along each axis, which broadcast. With `once` there is only one of an entry and its transpose.
     """
+    singletons = [(1,) * axis for axis in reversed(range(len(frame.sizes)))]
     for offset in np.ndindex(*frame.offsets):
         both = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
         place = (*(span for span, _ in both), *offset)
-        pairs = [(np.arange(k)[span], second) for k, (span, second) in zip(frame.sizes, both, strict=True)]
+        pairs = [
+            [members.reshape(-1, *trailing) for members in (np.arange(k)[span], second)]
+            for k, (span, second), trailing in zip(frame.sizes, both, singletons, strict=True)
+        ]
         along = next((axis for axis, o in enumerate(offset) if o), None)
         for flips in orientations(offset):
             if once and along is not None and flips[along]:
                 continue
-            rows = np.ix_(*(pair[flip] for pair, flip in zip(pairs, flips, strict=True)))
-            columns = np.ix_(*(pair[not flip] for pair, flip in zip(pairs, flips, strict=True)))
+            rows = tuple(pair[flip] for pair, flip in zip(pairs, flips, strict=True))
+            columns = tuple(pair[not flip] for pair, flip in zip(pairs, flips, strict=True))
             yield place, rows, columns
 
 

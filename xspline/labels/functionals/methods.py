@@ -191,7 +191,7 @@ class WithFunctionals(FieldText, Generic[Data]):
             )
         marginals, extra = self._reduced(ranges, where, _is_area(space, "area", ranges), is_mean=True)
         over = _beside(weights, names)
-        if both := [dim for dim in over.sizes if dim in extra.sizes]:
+        if both := [str(dim) for dim in over.sizes if dim in extra.sizes]:
             raise ValueError(f"{both[0]!r} is a dimension of weights= and of where= too; rename one of them")
         target, errors = self._resolved(at, options, [*names, *ranges], stderr or covariance)
         whole = [*marginals, weighted(space, weights)]
