@@ -194,6 +194,14 @@ def test_datasets_and_draws_have_coefficients() -> None:
     np.testing.assert_allclose(draws.std("sample"), found.sst_enso_stderr, rtol=0.3)
 
 
+def test_means_over_time_are_exact() -> None:
+    field = maps()[:, :2, :2].spline.fit(time=BASIS)
+    ends = ("1993-02-10", "2003-05-20T00:00:00")
+    start, length = np.datetime64(ends[0], "ns"), np.datetime64(ends[1], "ns") - np.datetime64(ends[0], "ns")
+    fine = field.predict(time=start + (np.arange(200_000) + 0.5) / 200_000 * length)
+    np.testing.assert_allclose(field.mean({"time": ends}), fine.mean("time"), rtol=0, atol=1e-6)
+
+
 def test_names_that_are_none_are_refused() -> None:
     field = maps()[:, 0].spline.fit(time=BASIS)
     with pytest.raises(

@@ -20,6 +20,8 @@ from xspline.solve.smoothing.choose import Smoothing as Smoothing
 from xspline.solve.smoothing.choose import choose as choose
 from xspline.solve.smoothing.family import choice_for as choice_for
 from xspline.solve.smoothing.memory import Likelihood as Likelihood
+from xspline.solve.smoothing.scores import Scores as Scores
+from xspline.solve.smoothing.scores import scores_of as scores_of
 from xspline.solve.solution import Solution as Solution
 from xspline.solve.solution import condition as condition
 from xspline.solve.solution import condition_bound as condition_bound

@@ -177,7 +177,9 @@ class Regressors(Basis):
             )
         if reserved := {"const", "type"} & set(indices):
             raise ValueError(f"an index cannot be called {min(reserved)!r}; give it another name")
-        given = tuple(Index.of(name, x, plain_number(lags.get(name, 0.0))) for name, x in sorted(indices.items()))
+        given = tuple(
+            Index.of(name, x, plain_number(lags.get(name, 0.0))) for name, x in sorted(indices.items())
+        )
         assign(self, indices=given, domain=checked_domain(domain))
 
     @property
