@@ -164,7 +164,7 @@ class Fit:
         """Scores of the parts; periods that nobody named are as long as neighbours go together, and at least eight."""
         if (known := _scores.get(self.solved)) is not None:
             return known
-        sums = self.statistics.cumulated(self.name)
+        sums = self.statistics._cumulated(self.name)
         if self.rho is not None:
             sums = [whitened(own, self.rho, self.space.frame) for own in sums]
         scores = scores_of(sums, self.space, self.known_penalty, self.solved)

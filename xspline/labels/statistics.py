@@ -113,7 +113,7 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
         if (name, True) not in self._total_cache:
             many = len(self.periods) > 1
             self._total_cache[name, True] = (
-                self.cumulated(name)[-1] if many else closed(self.total(name), self.space)
+                self._cumulated(name)[-1] if many else closed(self.total(name), self.space)
             )
         return self._total_cache[name, True]
 
@@ -122,7 +122,7 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
         """Whether error bars follow from what residuals show, as ``errors="auto"`` asks for."""
         return bool(self.parts) and all(part.provenance.get("errors") == "auto" for part in self.parts)
 
-    def cumulated(self, name: str) -> list[Sums]:
+    def _cumulated(self, name: str) -> list[Sums]:
         """Return the sums of the first part, of the first two, and so on; parts of one period, by "auto", are one."""
         self._check_several()
         if name not in self._cumulated_cache:

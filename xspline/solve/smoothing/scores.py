@@ -74,7 +74,7 @@ class Scores:
     def remember(self) -> bool:
         """Whether parts that follow each other go together more than others do, by however little.
 
-        Where nothing remembers that is so in a third of all cases, and joined parts are as right and a little longer.
+        Where nothing remembers, joined parts are as right, and intervals a little longer.
         """
         axis = self.scores.ndim - self.used.ndim
         arrays = (self.scores, np.nan_to_num(self.moves))
