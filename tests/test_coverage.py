@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from benchmarks.coverage import alike, informed, older, shares, simulations, trends
+from benchmarks.coverage import alike, informed, means, older, shares, simulations, trends
 from tests import scatter
 
 # Shares of single replicates have standard deviations of 0.010 to 0.034, those of the jackknife 0.011. Beyond bounds
@@ -133,3 +133,20 @@ def test_generalised_least_squares_by_hand() -> None:
         root = np.linalg.pinv(whitened)
         wanted = np.sqrt(np.sum(root[0] ** 2))
         assert trends.generalised(time, persistence) == pytest.approx(wanted, rel=1e-6)
+
+
+# Means over a box
+
+
+@pytest.mark.parametrize("replicates", [pytest.param(60, marks=pytest.mark.simulation)])
+def test_means_their_differences_and_trends_are_covered(replicates: int) -> None:
+    for _, of, by, _, text, *_ in means.rows("independent", means.independent, replicates):
+        held = float(text.partition("%")[0]) / 100
+        print(f"{of}, {by}: {held:.3f}")
+        assert abs(held - 0.95) < 0.02 + scatter.FIVE * scatter.of_share(0.95, replicates), of
+
+
+def test_a_mean_over_a_box_is_near_the_truth() -> None:
+    result = means.independent(np.random.default_rng(0))
+    assert {of for of, _ in result} == {"month", "difference", "trend"}
+    assert all(abs(error) < scatter.FIVE * stderr for error, stderr, _ in result.values())

@@ -22,7 +22,7 @@ def test_arrays_are_points_by_the_rules_of_broadcasting(field: xs.Field[xr.DataA
     values = field(a, b)
     assert values.shape == (3, 2) and np.isnan(values[2]).all()
     np.testing.assert_allclose(values[:2], field.predict(x=[0.1, 1.0], y=[0.2, 0.3]), rtol=1e-14)
-    assert field(0.1, 0.2) == values[0, 0]
+    assert field(0.1, 0.2) == pytest.approx(values[0, 0], rel=1e-14)
 
 
 @pytest.mark.parametrize("chunks", [None, {"time": 2}])

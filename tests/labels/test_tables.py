@@ -82,6 +82,20 @@ def test_levels_of_the_index_and_zones_of_times() -> None:
     np.testing.assert_array_equal(data.x, [0, 1, 2, 3])
 
 
+def test_numbers_and_dates_that_are_objects(argo: pd.DataFrame) -> None:
+    """Numbers as texts or objects are numbers where a coordinate is named, dates of cftime stay what they are."""
+    texts = argo.assign(LATITUDE=argo.LATITUDE.map(repr), SIGMA=argo.PRES.astype(object))
+    texts.loc[0, "SIGMA"] = None
+    data = xs.from_dataframe(texts, "TEMP", coords=["LATITUDE", "SIGMA"])
+    np.testing.assert_array_equal(data.LATITUDE, argo.LATITUDE)
+    np.testing.assert_array_equal(data.SIGMA, argo.PRES.where(argo.PRES.index > 0))
+    months = xr.date_range("2001-01-01", periods=4, freq="MS", calendar="noleap", use_cftime=True)
+    model = pd.DataFrame({"time": months, "u": [1.0, 2.0, 3.0, 4.0], "run": pd.Categorical(list("abab"))})
+    data = xs.from_dataframe(model, "u")
+    assert data.time.values[0] == months[0] and data.run.values.tolist() == list("abab")
+    assert data.spline.fit(time=xs.Polynomial(1), penalty=0, holder="run").statistics.count == 4
+
+
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], type[Exception], str]] = {
     "no table": (
         lambda d: xs.from_dataframe(d.to_dict(), "TEMP"),
@@ -112,6 +126,11 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], type[Exception], str]] =
         lambda d: xs.from_dataframe(d.assign(TEMP=["degree_C", *d.TEMP[1:]]), "TEMP"),
         ValueError,
         r"column 'TEMP' has 'degree_C' in row 0, which is no number; .* skiprows=\[1\]",
+    ),
+    "a text among latitudes": (
+        lambda d: xs.from_dataframe(d.assign(LATITUDE=[*map(str, d.LATITUDE[1:]), "n/a"]), "TEMP"),
+        ValueError,
+        "column 'LATITUDE' has 'n/a' in row 399, which is no number",
     ),
     "a date as a value": (
         lambda d: xs.from_dataframe(d, "TIME"),

@@ -1,11 +1,7 @@
-"""What once was wrong, surprising or unclear, each with the test that holds it; those that no other file has are here.
-
-The letters are those of the collection: A wrong in silence, B crashes, C broken invariances, E unclear messages.
-"""
+"""What once was wrong, surprising or unclear, as far as no other file has a test of it."""
 
 from __future__ import annotations
 
-import ast
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,99 +12,6 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-
-TESTS = Path(__file__).parents[1]
-HERE, ODD, CHECKS = (
-    "never_wrong/test_surprises.py",
-    "never_wrong/test_odd_calls.py",
-    "labels/test_model_checks.py",
-)
-SPELLING, SAID, MISSING = "pde/test_spelling.py", "pde/test_said.py", "pde/test_missing.py"
-#: For each case where its test is, and what it is called; of a test with many cases, the text of this one too.
-CASES: dict[str, tuple[str, ...]] = {
-    "A1 a small budget drops events": (HERE, "test_error_bars_hold_with_a_small_budget"),
-    "A2 a rough field with little noise": (HERE, "test_error_bars_of_a_rough_field_hold"),
-    "A3 five to eight observations": (HERE, "test_few_observations_are_not_certain"),
-    "A4 records that are there twice": (HERE, "test_the_advice_on_repeated_records_mends_coverage"),
-    "A5 a total and one of its parts": (ODD, "test_a_collapsed_total_and_one_of_its_parts_are_not_merged"),
-    "A6 equal values": (HERE, "test_equal_values_say_nothing_of_errors"),
-    "A7 budgets and plans": ("never_wrong/test_plans.py", "test_the_memory_of_a_plan_holds"),
-    "A8 extrapolate='no'": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "extrapolate="),
-    "A8 holder=''": (ODD, "test_an_odd_call_is_refused_with_a_sentence", 'holder=""'),
-    "A9 one bad value": (CHECKS, "test_gross_errors_are_told_and_cost_a_robust_fit_nothing"),
-    "A10 noise with weights": (CHECKS, "test_the_interval_of_a_new_observation_has_the_noise_of_its_weight"),
-    "A11 observations outside the time domain": (
-        "never_wrong/test_domains.py",
-        "test_observations_outside_are_left_out",
-    ),
-    "A12 the mean of a region": (HERE, "test_the_error_of_a_regional_mean_by_years"),
-    "A13 the length of the record": (HERE, "test_a_longer_record_is_not_fitted_worse"),
-    "A14 read errors": (HERE, "test_a_read_error_of_a_bare_fit_is_an_error"),
-    "A14 the space does not hang on storage": (HERE, "test_what_does_not_matter"),
-    "A15 sigma": (HERE, "test_error_bars_hold_with_a_small_budget"),
-    "A16 a modest missing term": (MISSING, "test_wrong_intervals_are_rare"),
-    "A17 one mode": (MISSING, "test_of_one_mode_only_a_combination_is_told"),
-    "A18 a shock": (MISSING, "test_knots_that_do_not_resolve_a_front_print_a_line_that_does"),
-    "B1 conjugate gradients that give up": (HERE, "test_a_single_fit_with_a_larger_budget_ends"),
-    "B2 repr of a reopened field": (HERE, "test_a_reopened_field_is_the_same"),
-    "B3 draws without end": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "draws=10**30"),
-    "B4 a test on a busy machine": ("execution/test_reduce.py", "time.process_time()"),
-    "C transposed, reversed, chunked, other units": (HERE, "test_what_does_not_matter"),
-    "C read from a file": (HERE, "test_a_reopened_field_is_the_same"),
-    "C a meridian twice": (HERE, "test_a_meridian_at_both_ends_counts_once"),
-    "C rows of NaN": (HERE, "test_rows_of_nan_are_no_observations"),
-    "C points read from a file": (HERE, "test_a_reopened_field_is_the_same"),
-    "E field[0]": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "f[0]"),
-    "E statistics.only(5)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "only(5)"),
-    "E chunks=0, nan, 2.5, 'x'": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "chunks=0"),
-    "E open_field(None)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "open_field(None)"),
-    "E open_field('')": (ODD, "test_an_odd_call_is_refused_with_a_sentence", 'open_field("")'),
-    "E to_netcdf(2.5)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "to_netcdf(2.5)"),
-    "E gradient(dims=(1, 2))": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "dims=(1, 2)"),
-    "E numbers as arrays without dimensions": (HERE, "test_numbers_may_be_arrays_without_dimensions"),
-    "E a flipped byte that decodes": (HERE, "test_a_flipped_byte_that_decodes_is_named"),
-    "E fit(robust=True)": (CHECKS, "test_robust_chunks_do_not_matter"),
-    "E predict(interval=.95)": (HERE, "test_texts", "interval"),
-    "E fit(df)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "pd.DataFrame"),
-    "E lambda*u_xx": (
-        SPELLING,
-        "test_what_is_written_as_on_paper_says_how_it_is_written_here",
-        "lambda*u_xx",
-    ),
-    "E 2 u_xx": (SPELLING, "test_what_is_written_as_on_paper_says_how_it_is_written_here", "2 u_xx"),
-    "E u_{xx}": (SPELLING, "test_what_is_written_as_on_paper_says_how_it_is_written_here", "u_{xx}"),
-    "E du/dt": (SPELLING, "test_what_is_written_as_on_paper_says_how_it_is_written_here", "du/dt"),
-    "E u_time": (SPELLING, "test_what_is_written_as_on_paper_says_how_it_is_written_here", "u_time"),
-    "E recover of an array": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "xs.recover(np.zeros"),
-    "E space, distance, r": (SPELLING, "test_letters_and_dims_say_what_is_fitted"),
-    "E fit(space=20, t=10)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "space=8, t=4"),
-    "E degree 3 under u_xxx": (MISSING, "test_a_degree_that_is_too_low_is_the_one_cause_that_is_told"),
-    "E more knots and no more knots": (
-        MISSING,
-        "test_a_degree_that_is_too_low_is_the_one_cause_that_is_told",
-    ),
-    "E recover(eq, x=…)": (MISSING, "test_knots_that_do_not_resolve_a_front_print_a_line_that_does"),
-    "E discover on a system": ("pde/test_discover.py", "test_two_variables"),
-    "E order=4": (HERE, "test_texts", "order=4"),
-    "E xs.discover(data)": ("pde/test_affordable.py", "xs.discover("),
-    "E advice beyond the labels": (HERE, "test_advice_on_knots_runs_and_keeps_all_terms"),
-    "E advice that drops terms": (HERE, "test_advice_on_knots_runs_and_keeps_all_terms"),
-    "E nearly singular in 1 of 137 fits": (HERE, "test_a_nearly_singular_member_is_named_and_masked"),
-    "E silent batching": (ODD, "test_independent_fits_over_measured_labels_are_told"),
-}
-
-
-def test_every_case_has_a_test() -> None:
-    print(f"{len(CASES)} of {len(CASES)} reproductions have a test")
-    sources = {file: (TESTS / file).read_text() for file, *_ in CASES.values()}
-    functions = {
-        file: {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)}
-        for file, source in sources.items()
-    }
-    for case, (file, test, *texts) in CASES.items():
-        assert test in functions[file] or test in sources[file], case
-        assert all(text in sources[file] for text in texts), case
-
 
 SLOW = pytest.mark.slow
 
@@ -217,7 +120,7 @@ def test_files_that_overlap_in_time_are_told(options: dict[str, int]) -> None:
 
 def test_the_error_of_a_regional_mean_by_years() -> None:
     """Neighbours share their weather, which draws do not know; the fits without each year do."""
-    page = (TESTS.parent / "docs/guide/errors.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/guide/errors.md").read_text()
     block = page.split("**The mean of a region**")[1].split("```{code-cell} ipython3")[1].split("```")[0]
     red = page.split("def red(")[1].split("held = {")[0]
     scope: dict[str, Any] = {"np": np, "xr": xr, "xs": xs}

@@ -15,17 +15,7 @@ from scipy.spatial import cKDTree
 from xspline.kriging.likelihood import UNIFORM, Window, Windows
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.places import Places
-from xspline.kriging.pyramid import (
-    CORNER,
-    FEWEST,
-    WIDER,
-    Array,
-    Grid,
-    Index,
-    Level,
-    Pyramid,
-    coarser,
-)
+from xspline.kriging.pyramid import CORNER, FEWEST, WIDER, Array, Grid, Index, Level, Pyramid, coarser
 
 #: Observations that are one window, and neighbours of every place: of more, each place has its own neighbours.
 DENSE = 1000

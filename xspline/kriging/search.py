@@ -120,10 +120,7 @@ class Prior:
         away = (x - self.mean) / self.deviation
         if value >= IMPOSSIBLE:
             return value, away / self.deviation
-        return (
-            value + 0.5 * float(away @ away),
-            self.parts.T @ gradient + away / self.deviation,
-        )
+        return (value + 0.5 * float(away @ away), self.parts.T @ gradient + away / self.deviation)
 
     def search(self, windows: Windows, start: Array, steps: int) -> OptimizeResult:
         """Return the likeliest parameters that a quasi-Newton method finds from a start."""

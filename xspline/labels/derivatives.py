@@ -264,16 +264,15 @@ def geostrophic(
     velocity = {}
     for name, along, sign, direction in (("u", lat, -1, "eastward"), ("v", lon, 1, "northward")):
         for end in [end for end in ("", "_stderr") if f"d{fit.name}_d{along}{end}" in slope]:
-            one, factor = slope[f"d{fit.name}_d{along}{end}"], abs(scale) if end else sign * scale
-            call = f"geostrophic(equator={equator:g}, gravity={gravity:g}{', stderr=True' * bool(end)})"
+            along_slope, error = slope[f"d{fit.name}_d{along}{end}"], bool(end)
+            component = ((abs(scale) if error else sign * scale) * along_slope).transpose(*along_slope.dims)
+            call = f"geostrophic(equator={equator:g}, gravity={gravity:g}{', stderr=True' * error})"
             attrs = {
-                "long_name": f"{'standard error of ' * bool(end)}{direction} geostrophic velocity",
+                "long_name": f"{'standard error of ' * error}{direction} geostrophic velocity",
                 "units": "m s-1",
                 "history": history(fit.variable.history, call),
             }
-            velocity[f"{name}{end}"] = (
-                (factor * one).transpose(*one.dims).assign_attrs({**one.attrs, **attrs})
-            )
+            velocity[f"{name}{end}"] = component.assign_attrs({**along_slope.attrs, **attrs})
     return xr.Dataset(velocity)
 
 

@@ -15,9 +15,10 @@ from xspline.arguments import checked
 from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.checks.look import look
 from xspline.labels.errors import unknown_name
-from xspline.labels.field_base import SAMPLE, Draws, Equations, FieldBase, merged
+from xspline.labels.field_base import SAMPLE, Draws, Equations, FieldBase
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
+from xspline.labels.functionals.methods import merged
 from xspline.labels.inference import estimates
 from xspline.labels.inference.estimates import Estimate
 from xspline.labels.read.coordinates import coordinate_of
@@ -421,6 +422,9 @@ class Field(FieldBase[Data]):
     def _covariances(self) -> dict[tuple[str, Requested], uncertainty.Covariance]:
         """Covariances in pair form by variable and what was requested, remembered."""
         return {}
+
+    def _with_errors(self) -> Mapping[str, Fit]:
+        return self._solved
 
     def _covariance(self, name: str, requested: Requested) -> uncertainty.Covariance:
         known = self._covariances

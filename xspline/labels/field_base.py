@@ -14,11 +14,11 @@ from xspline.arguments import checked
 from xspline.labels import derivatives, evaluation
 from xspline.labels.errors import unknown_name
 from xspline.labels.fit import Fit, Request
+from xspline.labels.functionals.methods import WithFunctionals, merged
 from xspline.labels.read import targets
-from xspline.labels.report.text import FieldText
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
-from xspline.labels.uncertainty import Covariance, Requested
+from xspline.labels.uncertainty import Covariance, Requested, requested_if
 from xspline.solve.select import SOLVERS
 from xspline.spaces import Basis
 
@@ -53,7 +53,7 @@ class Equations:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FieldBase(FieldText, files.Stored, Generic[Data]):
+class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
     """A function u = φᵀc of labelled coordinates, or several along a dimension: what fields and draws of them share.
 
     Attributes
@@ -191,7 +191,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         >>> field.predict(x=[0.5, 1.0, 10.5]).round(2).values
         array([0.48, 0.84,  nan])
         """
-        error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
+        error = requested_if(stderr, method, draws, seed, smoothing_uncertainty)
         return self._evaluated(self._target(at, coords, chunks, extrapolate, mask), {}, device, error)
 
     def __call__(self, *labels: Any) -> Any:
@@ -227,9 +227,9 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             )
         if any(isinstance(own, xr.DataArray) for own in labels):
             return self.predict(dict(zip(names, labels, strict=True)))
-        arrays = np.broadcast_arrays(*labels)
-        dims = [f"axis {k} of the labels" for k in range(arrays[0].ndim)]
-        points = {name: xr.Variable(dims, array) for name, array in zip(names, arrays, strict=True)}
+        shaped = np.broadcast_arrays(*labels)
+        dims = [f"axis {k} of the labels" for k in range(shaped[0].ndim)]
+        points = {name: xr.Variable(dims, own) for name, own in zip(names, shaped, strict=True)}
         values: Any = self.predict(points)
         (variable,) = values.data_vars.values() if isinstance(values, xr.Dataset) else (values,)
         return variable.transpose(*dims, ...).values
@@ -298,7 +298,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         >>> slope.name, slope.units, slope.round(2).values
         ('du_dx', 'K m-1', array([0.88, 0.07]))
         """
-        error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
+        error = requested_if(stderr, method, draws, seed, smoothing_uncertainty)
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs, limited=not self._is_whole)
         once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
         target = self._target(at, {}, chunks, extrapolate, mask, once=once)
@@ -355,7 +355,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         >>> (north * xs.EARTH_RADIUS).round(2).item()  # the slope of the sine, per radian
         1.0
         """
-        error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
+        error = requested_if(stderr, method, draws, seed, smoothing_uncertainty)
         names = derivatives.differentiated(self.space, dims)
         where = (self._target(at, {}, chunks, extrapolate, mask), names, geometry, device)
         gradients = [derivatives.gradient(fit, *where) for fit in self.fits.values()]
@@ -425,7 +425,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         ValueError
             The units of the coordinates differ, or latitude or longitude is among several of them in the plane.
         """
-        error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
+        error = requested_if(stderr, method, draws, seed, smoothing_uncertainty)
         names = derivatives.differentiated(self.space, dims)
         where = (self._target(at, {}, chunks, extrapolate, mask), names, geometry, device)
         values = self._each(lambda fit: derivatives.laplacian(fit, *where))
@@ -579,17 +579,6 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
                     contents[f"fine__{k}__{key}"] = (own, array)
         return dataset.assign(contents).assign_attrs({files.ATTRIBUTE: json.dumps(meta)})
 
-    def _target(self, at: Any, coords: Any, chunks: Any, *where: Any, once: Any = None) -> targets.Target:
-        """Return what is evaluated at; `once` are labels in place of fitted ones."""
-        s, batch = self.statistics, [dim for v in self.variables.values() for dim in v.batch_dims]
-        fitted = {**(s._fitted or {}), **(once or {})} or None
-        return targets.resolve(self.space, fitted, s._chunks, batch, at, coords, chunks, *where)
-
-    def _each(self, result_of: Callable[[Fit], xr.DataArray]) -> Any:
-        """Return a Dataset named by variables for a Dataset's field, else the one DataArray."""
-        results = [result_of(fit) for fit in self.fits.values()]
-        return xr.Dataset({r.name: r for r in results}) if self.statistics._is_dataset else results[0]
-
     def _evaluated(
         self,
         target: targets.Target,
@@ -612,6 +601,10 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             return evaluation.evaluate(fit, target, orders, device, self._covariance(fit.name, requested))
 
         return self._each(error)
+
+    def _with_errors(self) -> Mapping[str, Fit]:
+        """Return the fits with their solutions; only a :class:`Field` has them."""
+        raise _without("stderr")
 
     def _covariance(self, name: str, requested: Requested) -> Covariance:
         """Return the covariance of one variable's coefficients; only a :class:`Field` has one."""
@@ -643,24 +636,7 @@ class Draws(FieldBase[Data]):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-def _requested(
-    stderr: bool, method: str | None, draws: int | None, seed: int, smoothing_uncertainty: bool
-) -> Requested | None:
-    """Return what error bars are requested beside values, None where there are to be none."""
-    if stderr:
-        return Requested(method, draws, seed, smoothing_uncertainty)
-    for name, value in (("method", method), ("draws", draws)):
-        if value is not None:
-            raise ValueError(f"{name}={value!r} is of the standard error, which takes stderr=True; add it")
-    return None
-
-
 def _without(name: str) -> AttributeError:
     return AttributeError(
         f"this holds draws along {SAMPLE!r}, which have no {name}; ask the field that they were drawn from"
     )
-
-
-def merged(datasets: Iterable[Any]) -> xr.Dataset:
-    """Return the variables of several Datasets of one target in one."""
-    return xr.merge(list(datasets), compat="override", combine_attrs="override").drop_encoding()

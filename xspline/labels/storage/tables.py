@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def from_dataframe(
     values = {name: (OBSERVATION, _numbers(columns[name], name), attrs[name]) for name in wanted}
     labels = {}
     for name in [name for name in columns if name not in wanted]:
-        labels[name] = _labels(columns[name], name, attrs[name], is_coordinate=name in named)
+        labels[name] = _labels(columns[name], name, attrs[name], is_named=name in named)
     axes = {name: cf_axis(xr.DataArray(label, name=name))[0] for name, label in labels.items()}
     if coords is None and not any(axes.values()):
         raise ValueError(
@@ -130,16 +131,17 @@ def _numbers(column: pd.Series, name: str) -> np.ndarray:
     return numbers.to_numpy(np.float64, na_value=np.nan)
 
 
-def _labels(column: pd.Series, name: str, attrs: dict[str, Any], *, is_coordinate: bool) -> xr.Variable:
+def _labels(column: pd.Series, name: str, attrs: dict[str, Any], *, is_named: bool) -> xr.Variable:
     """Return a column as labels: instants in UTC, floats of a coordinate, or what it holds."""
-    is_time = name.lower() == "time" or attrs.get("standard_name") == "time"
+    axis, _ = cf_axis(xr.DataArray(np.zeros(1), dims=OBSERVATION, name=name, attrs=attrs))
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(column.cat.categories.dtype)
-    is_text = pd.api.types.is_string_dtype(column) or column.dtype == object
-    first = column.dropna().iloc[:1]
-    if isinstance(column.dtype, pd.DatetimeTZDtype) or (is_text and (is_time or is_coordinate)):
-        if is_text and not all(isinstance(label, str) for label in first):  # dates of cftime
-            return xr.Variable(OBSERVATION, column.to_numpy(), attrs)
+    is_text, first = pd.api.types.is_string_dtype(column) or column.dtype == object, column.dropna().iloc[:1]
+    is_date = is_text and not all(isinstance(label, str | Real) for label in first)  # such as those of cftime
+    is_label, is_number = is_text and bool(axis or is_named) and not is_date, is_named
+    if is_label:
+        is_number = axis in ("X", "Y", "Z") or bool(pd.to_numeric(first, errors="coerce").notna().all())
+    if isinstance(column.dtype, pd.DatetimeTZDtype) or (is_label and not is_number):
         times = pd.to_datetime(column, utc=True, errors="coerce", format="ISO8601")
         wrong = np.flatnonzero(times.isna() & column.notna())
         if wrong.size:
@@ -148,9 +150,9 @@ def _labels(column: pd.Series, name: str, attrs: dict[str, Any], *, is_coordinat
                 "time such as '2010-01-31T12:00:00Z'; leave that row out, or convert the column: pandas.to_datetime"
             )
         return xr.Variable(OBSERVATION, times.dt.tz_localize(None).to_numpy(), attrs)
-    if column.dtype.kind in "Mm":
+    if column.dtype.kind in "Mm" or is_date:
         return xr.Variable(OBSERVATION, column.to_numpy(), attrs)
-    if is_coordinate or (pd.api.types.is_numeric_dtype(column) and column.isna().any()):
+    if is_number or (pd.api.types.is_numeric_dtype(column) and column.isna().any()):
         return xr.Variable(OBSERVATION, _numbers(column, name), attrs)
     if is_text:  # for holders; a missing one stays missing
         return xr.Variable(OBSERVATION, column.to_numpy(object if column.isna().any() else str), attrs)
