@@ -20,6 +20,7 @@ from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
 from xspline.labels.inference import estimates
 from xspline.labels.inference.estimates import Estimate
+from xspline.labels.inference.holders import differing, levels_of, solve_differing, stored_levels
 from xspline.labels.read.coordinates import coordinate_of
 from xspline.labels.read.observations import Observations, check_data, check_kind, observations_of
 from xspline.labels.report import findings
@@ -52,9 +53,15 @@ class Field(FieldBase[Data]):
         device: str | None = None,
         *,
         warns: bool = True,
+        **holders: Any,
     ) -> Self:
-        """Solve for the coefficients; see :meth:`Statistics.solve`."""
+        """Solve for the coefficients; see :meth:`Statistics.solve`, of whose holders there are offsets and noise."""
         request = Request(as_penalty(penalty, statistics.space), solver, device)
+        if holders and (wanted := differing(statistics, **holders)) is not None:
+            statistics, fits = solve_differing(statistics, wanted, request)
+            if warns:
+                findings.warn_of(fits)
+            return cls(statistics, fits, request)
         if isinstance(request.penalty, SolvedApart):
             statistics._check_independent("a Physics penalty")
             return request.penalty.field(statistics, request)
@@ -103,6 +110,7 @@ class Field(FieldBase[Data]):
                 residuals=meta.get("residuals", {}).get(name, {}),
                 robust=meta.get("robust", {}).get(name, {}),
                 rho=dataset[f"rho__{k}"].values if f"rho__{k}" in dataset else None,
+                levels=stored_levels(dataset, meta, name, k),
             )
         penalty = requested if isinstance(requested, str) else penalty_from_dict(requested)
         kind = Draws if meta.get("members") else cls
@@ -149,6 +157,20 @@ class Field(FieldBase[Data]):
     def __getitem__(self, name: str) -> Field[xr.DataArray]:
         """Return the field of one variable of a Dataset."""
         return super().__getitem__(name)  # type: ignore[return-value]
+
+    @property
+    def offsets(self) -> xr.Dataset:
+        """What the observations of each holder are larger by than those of the reference, over ``holder``.
+
+        ``offset``, its ``stderr``, and their ``covariance`` over ``holder`` and ``other``; the attribute ``reference``
+        names the holder whose offset is 0. NaN for holders without observations. See :meth:`Statistics.solve`.
+        """
+        return self._table({name: levels_of(fit, "offsets") for name, fit in self._solved.items()})
+
+    @property
+    def noise(self) -> xr.Dataset:
+        """The standard deviation of an observation of weight 1 of each holder, ``noise``, and its ``stderr``."""
+        return self._table({name: levels_of(fit, "noise") for name, fit in self._solved.items()})
 
     @checked
     def stderr(
@@ -632,7 +654,7 @@ class Field(FieldBase[Data]):
 
         ``rmse`` = √(Σw e²/Σw), ``sigma`` = √(Σw e²/(count − edf)); attributes name the penalty and the solver.
         Where errors remember there are ``ar1``, the correlation of those one step apart, and ``effective``, how many
-        independent observations tell as much of the mean.
+        independent observations tell as much of the mean. Where holders differ there are ``offset`` and ``noise``.
         """
         return self._summary.copy()
 

@@ -481,6 +481,10 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             contents[f"coefficients__{k}"] = (dims, fit.coefficients)
             if fit.rho is not None:
                 contents[f"rho__{k}"] = ([f"rho__{k}__{axis}" for axis in range(fit.rho.ndim)], fit.rho)
+            if fit.levels is not None:
+                own = [f"holders__{k}", *(f"holders__{k}__{axis}" for axis in range(fit.levels.ratio.ndim - 1))]
+                contents |= {f"{key}__{k}": (own, getattr(fit.levels, key)) for key in ("offset", "ratio")}
+                meta.setdefault("levels", {})[fit.name] = fit.levels.described()
             if fit.fine is not None:
                 columns, meta.setdefault("fine", {})[fit.name] = fit.fine.to_arrays()
                 for key, array in columns.items():

@@ -17,8 +17,10 @@ from xspline.labels.fine.field import Fine
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
 from xspline.solve import (
+    Border,
     Choice,
     Factorisation,
+    Levels,
     Likelihood,
     Penalty,
     Resources,
@@ -103,6 +105,7 @@ class Fit:
     rho : where errors remember, the correlation of those one step apart, over batch dimensions; None for independent
         ones.
     weak : of nearly singular members how much larger errors are in one direction than elsewhere, else 0; None for none.
+    levels : what holders differ by, where that was asked for; the statistics are without offsets, weighed by noise.
     """
 
     statistics: Statistics[Any]
@@ -117,6 +120,7 @@ class Fit:
     robust: Mapping[str, Any] = field(default_factory=dict)
     rho: np.ndarray | None = None
     weak: np.ndarray | None = None
+    levels: Levels | None = None
 
     @property
     def space(self) -> Space:
@@ -146,6 +150,14 @@ class Fit:
     @functools.cached_property
     def _whitened(self) -> Sums:
         return whitened(self.statistics._complete(self.name), np.asarray(self.rho), self.space.frame)
+
+    @functools.cached_property
+    def border(self) -> Border | None:
+        """What the offsets of holders are beside the coefficients; None where there are no levels."""
+        if (levels := self.levels) is None:
+            return None
+        of = [levels.names.index(part.holder) for part in self.statistics.parts]
+        return Border(levels, self.sums, of, self.solved.factorisation, self.space.frame)
 
     @property
     def remembers(self) -> str:
@@ -238,6 +250,8 @@ class Fit:
         solution = self.solved
         determined = np.broadcast_to(solution.determined, self.total.count.shape)
         edf = np.where(determined, solution.factorisation.edf(), np.nan)
+        if self.border is not None:
+            edf = edf + self.border.edf
         return edf, np.where(determined, solution.rss, np.nan)
 
     @property

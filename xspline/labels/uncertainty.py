@@ -151,8 +151,8 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
             pairs = _drawn_pairs(fit, n, np.random.default_rng(requested.seed), nbytes)
         case "jackknife":
             pairs = outer_pairs(jackknife_replicates(fit, device), frame)
-    if added is not None:
-        pairs += outer_pairs(added, frame)
+    for root in filter(lambda own: own is not None, (added, _of_offsets(fit))):
+        pairs = pairs + outer_pairs(root, frame)
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
     assumed = _assumptions(fit, requested, method, added is not None)
@@ -208,14 +208,20 @@ def roots(fit: Fit, requested: Requested, device: str | None = None) -> tuple[li
         return [jackknife_replicates(fit, device)], attrs
     n = number_of_draws(fit, requested)
     drawn = [part / math.sqrt(n) for part in _drawn(fit, n, np.random.default_rng(requested.seed))]
-    if added is not None:
-        drawn.append(added)
+    drawn += [root for root in (added, _of_offsets(fit)) if root is not None]
     return [part * selection(fit.space, fit.selected, part.ndim) for part in drawn], attrs
 
 
 def _left_open_if(fit: Fit, requested: Requested, method: str) -> Array | None:
     """Return what the choice of λ leaves open, where that was requested and the method knows it."""
     return left_open(fit) if requested.smoothing_uncertainty and method != "jackknife" else None
+
+
+def _of_offsets(fit: Fit) -> Array | None:
+    """Return x_m, [K.., m, b..], with Σ x_m x_mᵀ what offsets of holders leave open, if there are some."""
+    if fit.levels is None or fit.border is None or not fit.levels.offsets:
+        return None
+    return np.asarray(fit.border.roots * fit.sigma())
 
 
 def number_of_draws(fit: Fit, requested: Requested) -> int:
@@ -331,6 +337,8 @@ def left_open(fit: Fit) -> Array | None:
     values, vectors = np.linalg.eigh(np.array(fit.choice["covariance"], dtype=np.float64))
     root, axis = vectors * np.sqrt(np.maximum(values, 0.0)), len(fit.space.shape)
     jacobian = derivatives_by_log_strength(fit.total, fit.space, fit.known_penalty, fit.solved)
+    if fit.border is not None:
+        jacobian = fit.border.with_offsets(jacobian)
     return np.moveaxis(np.tensordot(jacobian, root, axes=(axis, 0)), -1, axis)
 
 
@@ -340,9 +348,10 @@ def deviations(fit: Fit, n: int, rng: np.random.Generator, requested: Requested)
     Members of a batch share λ, and so a draw of it. Those of the jackknife are sums of its replicates.
     """
     axis, by_parts = len(fit.space.shape), requested.method == "jackknife"
-    added = jackknife_replicates(fit) if by_parts else _left_open_if(fit, requested, "draws")
+    both = (_left_open_if(fit, requested, "draws"), _of_offsets(fit))
+    roots = [jackknife_replicates(fit)] if by_parts else [root for root in both if root is not None]
     for drawn in _drawn(fit, n, rng, none=by_parts):
-        if added is not None:
+        for added in roots:
             weights = rng.standard_normal((added.shape[axis], drawn.shape[axis]))
             drawn += np.moveaxis(np.tensordot(added, weights, axes=(axis, 0)), -1, axis)
         yield drawn
@@ -389,6 +398,11 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
         raise ValueError(
             f"there is nothing to leave out: the statistics have {len(parts)} part ({held}{why}); label the "
             'observations with holders, for example fit(..., holder="time.year"), or merge those of several'
+        )
+    if any(fit.levels is not None and fit.levels.offsets for fit in fits.values()):
+        raise ValueError(
+            "fits without one holder do not know its offset, so that nothing tells how well they predict it, and the "
+            "jackknife nothing of the others; solve without offsets='holders', or take method='exact' or 'draws'"
         )
     remaining = {name: leave_one_out(fit.sums, space.frame) for name, fit in fits.items()}
     for name, fit in fits.items():
