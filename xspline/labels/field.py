@@ -20,7 +20,13 @@ from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
 from xspline.labels.inference import estimates
 from xspline.labels.inference.estimates import Estimate
-from xspline.labels.inference.holders import differing, levels_of, solve_differing, stored_levels
+from xspline.labels.inference.holders import (
+    differing,
+    levels_in_summary,
+    levels_of,
+    solve_differing,
+    stored_levels,
+)
 from xspline.labels.read.coordinates import coordinate_of
 from xspline.labels.read.observations import Observations, check_data, check_kind, observations_of
 from xspline.labels.report import findings
@@ -661,7 +667,9 @@ class Field(FieldBase[Data]):
     @functools.cached_property
     def _summary(self) -> xr.Dataset:
         """The summary, computed once: exact degrees of freedom cost a pass over the factors."""
-        return self._table({name: fit.summary() for name, fit in self._solved.items()})
+        return self._table(
+            {n: fit.summary().assign(levels_in_summary(fit)) for n, fit in self._solved.items()}
+        )
 
     @checked
     def check(self, data: Data | None = None, *, weights: xr.DataArray | None = None) -> FitCheck:

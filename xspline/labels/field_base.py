@@ -482,7 +482,10 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             if fit.rho is not None:
                 contents[f"rho__{k}"] = ([f"rho__{k}__{axis}" for axis in range(fit.rho.ndim)], fit.rho)
             if fit.levels is not None:
-                own = [f"holders__{k}", *(f"holders__{k}__{axis}" for axis in range(fit.levels.ratio.ndim - 1))]
+                own = [
+                    f"holders__{k}",
+                    *(f"holders__{k}__{axis}" for axis in range(fit.levels.ratio.ndim - 1)),
+                ]
                 contents |= {f"{key}__{k}": (own, getattr(fit.levels, key)) for key in ("offset", "ratio")}
                 meta.setdefault("levels", {})[fit.name] = fit.levels.described()
             if fit.fine is not None:

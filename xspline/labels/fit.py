@@ -418,7 +418,7 @@ def solve_variables(
             continue
         equal = (fit for fit in fits.values() if fit.penalty == requested and not fit.choice)
         shared = next((f.solved.factorisation for f in equal if f.total.gram.equals(total.gram)), None)
-        solution, penalty, choice = _solved(total, space, requested, solver, parts, resources, shared)
+        solution, penalty, choice = solution_of(total, space, requested, solver, parts, resources, shared)
         fits[name] = Fit(statistics, name, solution.coefficients, penalty, choice, solution)
     return {name: _without_weak(fit) for name, fit in fits.items()}
 
@@ -445,11 +445,11 @@ def _remembering(
     for _ in range(10):
         before = rho
         white = whitened(sums, rho, space.frame)
-        solution, penalty, choice = _solved(white, space, requested, solver, (), resources)
+        solution, penalty, choice = solution_of(white, space, requested, solver, (), resources)
         if given:
             break
         rho = np.tanh(Likelihood(sums, space, penalty, solver, resources).maximum()[0])
-        given = not _is_choice(requested) or bool(np.max(np.abs(rho - before), initial=0.0) < 0.01)
+        given = not is_choice(requested) or bool(np.max(np.abs(rho - before), initial=0.0) < 0.01)
     return Fit(statistics, name, solution.coefficients, penalty, choice, solution, rho=rho)
 
 
@@ -486,12 +486,12 @@ def weak_members(sums: Sums, space: Space, penalty: Penalty, solution: Solution)
     return weak if weak.any() else None
 
 
-def _is_choice(penalty: RequestedPenalty) -> bool:
+def is_choice(penalty: RequestedPenalty) -> bool:
     """Return whether a criterion is to choose the penalty or its strengths."""
     return isinstance(penalty, str) or bool(penalty.criterion)
 
 
-def _solved(
+def solution_of(
     total: Sums,
     space: Space,
     requested: RequestedPenalty,
@@ -501,7 +501,7 @@ def _solved(
     shared: Factorisation | None = None,
 ) -> tuple[Solution, Penalty, dict[str, Any]]:
     """Return the solution for one variable, its penalty, and how that was chosen, as plain data."""
-    if isinstance(requested, Penalty) and not _is_choice(requested):
+    if isinstance(requested, Penalty) and not is_choice(requested):
         return solve(total, space, requested, solver, shared, resources), requested, {}
     smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
     solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
@@ -528,7 +528,7 @@ def _solved(
 def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
     """Return the fits of every variable with coefficients as Dask arrays of one block, solved on a worker."""
     space, penalty = statistics.space, request.penalty
-    known = penalty if isinstance(penalty, Penalty) and not _is_choice(penalty) else None
+    known = penalty if isinstance(penalty, Penalty) and not is_choice(penalty) else None
     fits = {}
     for name, variable in statistics.variables.items():
         coefficients = execution.deferred(
@@ -544,7 +544,7 @@ def _merged_coefficients(*parts: Sums, space: Space, request: Request) -> np.nda
     """Return the coefficients of the merged parts; a worker without a GPU solves on its cores, as `fit` does."""
     resources = execution.resources(execution.present(request.device))
     total = Sums.merge(parts, space.frame)
-    solution, penalty, _ = _solved(total, space, request.penalty, request.solver, parts, resources)
+    solution, penalty, _ = solution_of(total, space, request.penalty, request.solver, parts, resources)
     weak = weak_members(total, space, penalty, solution)
     if weak is None or weak.size == 1:
         return solution.coefficients

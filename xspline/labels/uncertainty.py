@@ -151,8 +151,9 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
             pairs = _drawn_pairs(fit, n, np.random.default_rng(requested.seed), nbytes)
         case "jackknife":
             pairs = outer_pairs(jackknife_replicates(fit, device), frame)
-    for root in filter(lambda own: own is not None, (added, _of_offsets(fit))):
-        pairs = pairs + outer_pairs(root, frame)
+    for root in (added, _of_offsets(fit)):
+        if root is not None:
+            pairs = pairs + outer_pairs(root, frame)
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
     assumed = _assumptions(fit, requested, method, added is not None)

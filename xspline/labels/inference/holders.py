@@ -12,10 +12,10 @@ import xarray as xr
 from xspline import execution
 from xspline.arguments import brief, is_number
 from xspline.labels.errors import unknown_name
-from xspline.labels.fit import Fit, Request, SolvedApart, _is_choice, _solved, solve_variables
+from xspline.labels.fit import Fit, Request, SolvedApart, is_choice, solution_of, solve_variables
 from xspline.labels.read.parts import Part
 from xspline.labels.statistics import Statistics
-from xspline.solve import Border, Levels, SingularSystemError, criterion_of, solve
+from xspline.solve import Border, Levels, Penalty, SingularSystemError, criterion_of, solve
 from xspline.solve.errors import warn
 from xspline.sums import Sums
 
@@ -56,7 +56,9 @@ def differing(statistics: Statistics[Any], offsets: Any, noise: Any, reference: 
     """
     if offsets is None and noise is None:
         if reference is not None:
-            raise ValueError(f"reference={reference!r} is what offsets are against: pass offsets='holders' too")
+            raise ValueError(
+                f"reference={reference!r} is what offsets are against: pass offsets='holders' too"
+            )
         return None
     if offsets not in (None, "holders"):
         raise ValueError(f"offsets={brief(offsets)} has to be 'holders', one for each, or None")
@@ -87,10 +89,14 @@ def differing(statistics: Statistics[Any], offsets: Any, noise: Any, reference: 
     given: tuple[float, ...] = ()
     if isinstance(noise, Mapping):
         if missing := [name for name in names if name not in noise]:
-            raise ValueError(f"noise= has no level of {', '.join(map(repr, missing))}; give one for each holder")
+            raise ValueError(
+                f"noise= has no level of {', '.join(map(repr, missing))}; give one for each holder"
+            )
         for name, level in noise.items():
             if not (is_number(level) and 0 < level < np.inf):
-                raise ValueError(f"noise={{{name!r}: {brief(level)}}}: a standard deviation is a number above 0")
+                raise ValueError(
+                    f"noise={{{name!r}: {brief(level)}}}: a standard deviation is a number above 0"
+                )
         given = tuple(float(noise[name]) for name in names)
     return Differing(names, reference, offsets is not None, noise == "holders", given)
 
@@ -118,7 +124,9 @@ def solve_differing(
         for name, (levels, *_) in settled.items()
     }
     parts = [
-        Part.of({name: own[i] for name, own in sums.items()}, part.holder, {**part.provenance, "of": part.digest})
+        Part.of(
+            {name: own[i] for name, own in sums.items()}, part.holder, {**part.provenance, "of": part.digest}
+        )
         for i, part in enumerate(statistics.parts)
     ]
     applied = replace(statistics, parts=tuple(parts))
@@ -151,14 +159,15 @@ class _Search:
         of = _holder_of(self.statistics, self.wanted.names)
         levels = self.wanted.start(np.broadcast_shapes(*(s.batch for s in sums)))
         resources = execution.resources(request.device)
-        penalty, choice, chosen = request.penalty, {}, not _is_choice(request.penalty)
+        penalty, chosen = request.penalty, not is_choice(request.penalty)
+        choice: dict[str, Any] = {}
         for round_ in range(rounds):
             applied = levels.applied(sums, of, space.frame)
             total = Sums.merge(applied, space.frame)
-            if chosen:
+            if chosen and isinstance(penalty, Penalty):
                 solution = solve(total, space, penalty, request.solver, resources=resources)
             else:
-                solution, penalty, choice = _solved(
+                solution, penalty, choice = solution_of(
                     total, space, request.penalty, request.solver, applied, resources
                 )
             border = Border(levels, applied, of, solution.factorisation, space.frame)
@@ -172,8 +181,8 @@ class _Search:
             chosen |= change < 0.01
         else:
             warn(
-                f"{self.name}: levels of holders still move after {rounds} rounds, by {change:.2g} of their errors; give "
-                "noise={name: standard deviation, ...}"
+                f"{self.name}: levels of holders still move after {rounds} rounds, by {change:.2g} of their errors; "
+                "give noise={name: standard deviation, ...}"
             )
         return levels, penalty, choice
 
@@ -198,8 +207,8 @@ def stored_levels(dataset: xr.Dataset, meta: Mapping[str, Any], name: str, numbe
     """Return the levels of a variable in a Dataset that `Field.to_dataset` returned, if it has some."""
     if (described := meta.get("levels", {}).get(name)) is None:
         return None
-    arrays = {key: dataset[f"{key}__{number}"].values for key in ("offset", "ratio")}
-    return Levels(**described | arrays | {"names": tuple(described["names"])})
+    levels = {key: dataset[f"{key}__{number}"].values for key in ("offset", "ratio")}
+    return Levels(**described | levels | {"names": tuple(described["names"])})
 
 
 def levels_of(fit: Fit, what: str) -> xr.Dataset:
@@ -217,7 +226,10 @@ def levels_of(fit: Fit, what: str) -> xr.Dataset:
         level = sigma * np.sqrt(levels.ratio) * seen
         error = level / np.sqrt(2 * (border.count - border.edf_of)) if levels.noise else np.zeros(level.shape)
         named = {"long_name": "standard deviation of an observation of weight 1", **units}
-        rows = {"noise": (dims, level, named), "stderr": (dims, error, {"long_name": "its standard error", **units})}
+        rows = {
+            "noise": (dims, level, named),
+            "stderr": (dims, error, {"long_name": "its standard error", **units}),
+        }
         return xr.Dataset(rows, coords, {"reference": levels.reference})
     covariance = np.zeros((len(levels.names), *levels.offset.shape))
     covariance[np.ix_(levels.free, levels.free)] = border.inverse * sigma**2
@@ -227,6 +239,22 @@ def levels_of(fit: Fit, what: str) -> xr.Dataset:
     rows = {
         "offset": (dims, levels.offset * seen, named),
         "stderr": (dims, error, {"long_name": "its standard error", **units}),
-        "covariance": (("holder", "other", *dims[1:]), covariance, {"long_name": "covariance of their errors"}),
+        "covariance": (
+            ("holder", "other", *dims[1:]),
+            covariance,
+            {"long_name": "covariance of their errors"},
+        ),
     }
     return xr.Dataset(rows, coords | {"other": list(levels.names)}, {"reference": levels.reference})
+
+
+def levels_in_summary(fit: Fit) -> dict[str, xr.DataArray]:
+    """Return the rows of a summary that say what holders differ by."""
+    if fit.levels is None:
+        return {}
+    noise = levels_of(fit, "noise")
+    rows = {"noise": noise.noise, "noise_stderr": noise.stderr}
+    if fit.levels.offsets:
+        offsets = levels_of(fit, "offsets").drop_dims("other").drop_vars("other", errors="ignore")
+        rows |= {"offset": offsets.offset, "offset_stderr": offsets.stderr}
+    return rows

@@ -1,8 +1,8 @@
 """Holders that differ by an offset and by a noise level, from the sums of each of them alone.
 
-Observations of holder h are y = Φc + o_h + ε, and the variance of ε is σ²v_h/w. Where functions add up to one, Φe = 1, a
-holder's column of ones is in its sums, ΦᵀW1 = G e. With the sums of each holder divided by v_h, A = G + Λ of all of them,
-and B_h = G_h e of those whose offset is not 0 by convention,
+Observations of holder h are y = Φc + o_h + ε, and the variance of ε is σ²v_h/w. Where functions add up to one, Φe = 1,
+a holder's column of ones is in its sums, ΦᵀW1 = G e. With the sums of each holder divided by v_h, A = G + Λ of all, and
+B_h = G_h e of those whose offset is not 0 by convention,
 
     X = A⁻¹B,    S = diag(Σw_h) − BᵀX,    o = S⁻¹(1ᵀWy − XᵀΦᵀWy),    Cov o = σ²S⁻¹,    Cov c = σ²(A⁻¹ + X S⁻¹Xᵀ),
 
@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
@@ -54,6 +55,18 @@ class Levels:
         """Holders whose offset is estimated."""
         return [h for h, name in enumerate(self.names) if self.offsets and name != self.reference]
 
+    @property
+    def text(self) -> str:
+        """What each of the others has against the reference, in short."""
+        if self.offset.ndim > 1:
+            return f"levels of {len(self.names)} holders against {self.reference!r}, for each fit its own"
+        others = [h for h, name in enumerate(self.names) if name != self.reference]
+        offsets = ", ".join(f"{self.names[h]} {self.offset[h]:+.3g}" for h in others)
+        noise = ", ".join(f"{self.names[h]} {math.sqrt(self.ratio[h]):.3g}" for h in others)
+        weighed = bool((self.ratio != 1).any())
+        told = [f"offsets {offsets}"] * self.offsets + [f"noise {noise} times"] * weighed
+        return f"{'; '.join(told) or 'no levels'} against {self.reference!r}"
+
     def described(self) -> dict[str, Any]:
         """Return all but the arrays, for JSON."""
         return {name: getattr(self, name) for name in ("names", "reference", "offsets", "noise")}
@@ -69,8 +82,11 @@ class Levels:
         ]
 
         def along(axis: int) -> list[Sums]:
-            pairs = zip(shifted, (self.ratio[h] for h in of), strict=True)
-            return [part if np.all(ratio == 1) else scaled(part, 1 / ratio, axis, frame) for part, ratio in pairs]
+            out = list(shifted)
+            for i, h in enumerate(of):
+                if np.any(self.ratio[h] != 1):
+                    out[i] = scaled(out[i], 1 / self.ratio[h], axis, frame)
+            return out
 
         if np.all(self.ratio == 1):
             return shifted
@@ -136,7 +152,7 @@ class Border:
         return np.nan_to_num(self.factorisation.solve(self.rows))
 
     @cached_property
-    def held(self) -> Array:
+    def held(self) -> NDArray[np.bool_]:
         """Whether each holder with an offset has observations, [F, b..]."""
         return self.weight[self.levels.free] > 0
 
@@ -148,16 +164,17 @@ class Border:
     @cached_property
     def _spectrum(self) -> tuple[Array, Array]:
         """Eigenvalues [b.., F] and eigenvectors of S over √Σw of rows and columns, of at most 1."""
-        across = products(self._flat(self.rows), self._flat(self.columns)) / self._scale / self._scale[:, None]
-        matrix = np.eye(len(across)) - np.moveaxis(across, (0, 1), (-2, -1))
+        across = products(self._flat(self.rows), self._flat(self.columns))
+        across = np.moveaxis(across / self._scale / self._scale[:, None], (0, 1), (-2, -1))
+        matrix = np.eye(len(self.levels.free)) - across
         return np.linalg.eigh((matrix + matrix.swapaxes(-1, -2)) / 2)
 
     @cached_property
-    def determined(self) -> Array:
+    def determined(self) -> NDArray[np.bool_]:
         """Whether the field and the data of several holders tell offsets apart, [b..].
 
-        Where an error is ten thousand times that of a mean of the holder's observations, or the reference has none, they
-        do not.
+        They do not where an error is ten thousand times that of a mean of the holder's observations, or where the
+        reference has none.
         """
         reference = self.weight[self.levels.names.index(self.levels.reference)] > 0
         known = np.broadcast_to(self.factorisation.determined, self.batch)
@@ -180,18 +197,18 @@ class Border:
     @cached_property
     def inverse(self) -> Array:
         """S⁻¹, [F, F, b..]."""
-        return np.einsum("ik...,jk...->ij...", self.inverse_root, self.inverse_root)
+        return np.asarray(np.einsum("ik...,jk...->ij...", self.inverse_root, self.inverse_root))
 
     @property
     def errors(self) -> Array:
         """Standard errors of the offsets in units of σ, [F, b..]."""
-        return np.sqrt(np.einsum("ii...->i...", self.inverse))
+        return np.asarray(np.sqrt(np.einsum("ii...->i...", self.inverse)))
 
     @cached_property
     def roots(self) -> Array:
         """x_m, [K.., F, b..], with Σ x_m x_mᵀ = X S⁻¹Xᵀ: what offsets leave open of c, in units of σ."""
         own = np.einsum("pi...,ij...->pj...", self._flat(self.columns), self.inverse_root)
-        return own.reshape(self.columns.shape)
+        return np.asarray(own.reshape(self.columns.shape))
 
     def with_offsets(self, x: Array) -> Array:
         """Return how c answers, [K.., T, b..], where it would answer by x if offsets were known: x + X S⁻¹Bᵀx."""
@@ -253,10 +270,11 @@ class Border:
         c = c - np.einsum("pi...,i...->p...", self._flat(self.columns), step).reshape(c.shape)
         moved = np.zeros(levels.offset.shape)
         moved[levels.free] = step
-        parts = [replace(p, reference=p.reference - moved[h]) for p, h in zip(self.parts, self.of, strict=True)]
-        squares = self._by_holder([np.broadcast_to(p.rss(p.centred(c, frame), frame), self.batch) for p in parts])
-        power = self._by_holder([np.broadcast_to(p.power, self.batch) for p in self.parts])
-        squares = np.maximum(squares, 4 * np.finfo(np.float64).eps * power)
+        squares = np.zeros(levels.offset.shape)
+        for part, h in zip(self.parts, self.of, strict=True):
+            part = replace(part, reference=part.reference - moved[h])
+            square = part.rss(part.centred(c, frame), frame)
+            squares[h] += np.maximum(square, 4 * np.finfo(np.float64).eps * part.power)
         left = np.maximum(self.count.sum(axis=0) - self.factorisation.edf() - self.edf, 1.0)
         error = self.errors * np.sqrt(squares.sum(axis=0) / left)
         far = np.abs(step) / np.where(error > 0, error, np.inf)
