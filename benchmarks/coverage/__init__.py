@@ -2,8 +2,8 @@
 
 Parts: simulated fields, against kriging; very few values; trends under errors that last, against generalised least
 squares, and of fits whose errors remember; intervals of whole curves, of several levels and of new observations, and
-false discoveries; and, older, B-splines that are asked for by name. Each says of itself what it measures, and against
-what.
+false discoveries; institutions that differ; and, older, B-splines that are asked for by name. Each says of itself what
+it measures, and against what.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import warnings
 
-from benchmarks.coverage import intervals, older, remembered, simulations, small, trends
+from benchmarks.coverage import institutions, intervals, older, remembered, simulations, small, trends
 
 PARTS = {
     "simulations": simulations,
@@ -19,6 +19,7 @@ PARTS = {
     "trends": trends,
     "ar1": remembered,
     "intervals": intervals,
+    "holders": institutions,
     "older": older,
 }
 DRAWS, REPLICATES, QUICK = 35, 200, 4
