@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
+from benchmarks.coverage import institutions
 
 OFFSETS = {"a": 0.0, "b": 0.3, "c": -0.2}
 NOISE = {"a": 1.0, "b": 2.0, "c": 0.5}
@@ -213,6 +214,53 @@ def test_years_on_a_grid_stay_a_product() -> None:
     field = parts.solve(xs.Roughness(1e-4), offsets="holders", noise="holders")
     assert all(len(term) == 2 for term in field.statistics.total("u").gram.terms)
     np.testing.assert_allclose(field.offsets.offset[1], 0.2, atol=0.02)
+
+
+def pooled() -> tuple[xr.DataArray, xr.DataArray]:
+    """Return the observations of all institutions, with their names as a coordinate, and weights."""
+    data = [
+        observed(name, 0, 300 - 40 * i).assign_coords(by=("obs", [name] * (300 - 40 * i)))
+        for i, name in enumerate(OFFSETS)
+    ]
+    return xr.concat(data, "obs"), xr.concat([weights_of(own) for own in data], "obs")
+
+
+def test_fit_takes_labels_of_holders() -> None:
+    data, weights = pooled()
+    how = {"offsets": "holders", "noise": "holders"}
+    field = xs.fit(data, space(), penalty=PENALTY, weights=weights, holder="by", **how)
+    xr.testing.assert_allclose(field.offsets, merged().solve(PENALTY, **how).offsets, rtol=1e-8)
+    with pytest.raises(ValueError, match="robust=True weighs residuals as if all holders were alike"):
+        xs.fit(data, space(), holder="by", robust=True, **how)
+    with pytest.raises(ValueError, match=r"still lazy \(compute=False\)"):
+        xs.fit(data, space(), holder="by", compute=False, **how)
+    with pytest.raises(ValueError, match=r"check\(data\) looks at residuals as if all holders were alike"):
+        field.check(data)
+    with pytest.raises(
+        ValueError, match="new=True: holders of 'u' have noise of their own.*1 for one of 'a'"
+    ):
+        field.interval(x=3, y=2, new=True)
+    wider, narrow = (
+        field.interval(x=3, y=2, new=new, **own) for new, own in ((True, {"weight": 1}), (False, {}))
+    )
+    assert wider.upper > narrow.upper
+    with pytest.raises(ValueError, match="recover does not know of the offsets of holders"):
+        field.recover("u_xx = D * u_yy")
+
+
+@pytest.mark.slow
+def test_institutions_are_recovered_within_their_errors() -> None:
+    """Offsets 0, .3 and -.2, noise 1, 2 and .5, eight times: `python -m benchmarks coverage --parts holders`."""
+    each = {
+        way: [institutions.scores(seed, way) for seed in range(8)]
+        for way in ("nothing", "offsets and noise")
+    }
+    own, alike = each["offsets and noise"], each["nothing"]
+    for key in ("field", "offsets", "noise"):
+        held = np.array([one[key] for one in own])
+        assert held.mean() > 0.95 - 3 * max(held.std() / math.sqrt(8), 0.02), key
+    better = np.mean([one["rmse"] for one in own]) / np.mean([one["rmse"] for one in alike])
+    assert better < 0.85
 
 
 BAD = {

@@ -592,7 +592,7 @@ class Field(FieldBase[Data]):
         self._check_single(
             "constrain", f"write xs.constrain(data, {equation!r}), or fit(..., fine=False).constrain(...)"
         )
-        self.statistics._check_independent("constrain")
+        self._check_alike("constrain")
         constrain = Equations.registered[0].constrain
         constrained: Field[Data] = constrain(self, equation, known=known, vary=vary, dims=dims)
         return constrained
@@ -635,7 +635,7 @@ class Field(FieldBase[Data]):
         self._check_single(
             "discover", f"write xs.discover(data, {response!r}), or fit(..., fine=False).discover(...)"
         )
-        self.statistics._check_independent("discover")
+        self._check_alike("discover")
         discover = Equations.registered[0].discover
         return discover(self, response, terms=terms, order=order, power=power, known=known, dims=dims)
 
@@ -718,6 +718,11 @@ class Field(FieldBase[Data]):
     def _observed(self, data: Data, weights: xr.DataArray | None) -> dict[str, Observations]:
         """Return the observations of each fitted variable in some data."""
         check_kind(data)
+        if any(fit.levels is not None for fit in self.fits.values()):
+            raise ValueError(
+                "check(data) looks at residuals as if all holders were alike, and these differ (offsets=, noise=); "
+                "check() looks at the rest"
+            )
         observed = {}
         for name, variable in self.variables.items():
             if isinstance(data, xr.Dataset) and name not in data:
