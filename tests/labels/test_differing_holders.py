@@ -237,7 +237,7 @@ def test_fit_takes_labels_of_holders() -> None:
     with pytest.raises(ValueError, match=r"check\(data\) looks at residuals as if all holders were alike"):
         field.check(data)
     with pytest.raises(
-        ValueError, match="new=True: holders of 'u' have noise of their own.*1 for one of 'a'"
+        ValueError, match=r"new=True: holders of 'u' have noise of their own.*1 for one of 'a'"
     ):
         field.interval(x=3, y=2, new=True)
     wider, narrow = (
@@ -252,8 +252,7 @@ def test_fit_takes_labels_of_holders() -> None:
 def test_institutions_are_recovered_within_their_errors() -> None:
     """Offsets 0, .3 and -.2, noise 1, 2 and .5, eight times: `python -m benchmarks coverage --parts holders`."""
     each = {
-        way: [institutions.scores(seed, way) for seed in range(8)]
-        for way in ("nothing", "offsets and noise")
+        way: [institutions.scores(seed, way) for seed in range(8)] for way in ("nothing", "offsets and noise")
     }
     own, alike = each["offsets and noise"], each["nothing"]
     for key in ("field", "offsets", "noise"):

@@ -24,6 +24,7 @@ from xspline.sums.extension import moved, moves_between
 
 if TYPE_CHECKING:
     from xspline.labels.field import Field
+    from xspline.labels.report.disclosure import Disclosure
 
 #: What came in, a DataArray or a Dataset, and so what fields hand back.
 Data = TypeVar("Data", bound=xr.DataArray | xr.Dataset)
@@ -320,6 +321,52 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
         return Field.from_statistics(
             self, penalty, solver, device, offsets=offsets, noise=noise, reference=reference
         )
+
+    @checked
+    def disclosure(self, k: int = 10) -> Disclosure:
+        """Say what these statistics tell of single observations: to be read before they are shared.
+
+        Sums are no promise of privacy. The report says which knot cells hold fewer than `k` observations, whether there
+        are nearly as many functions as observations, what gaps G shows, and what parts and later releases add.
+
+        Parameters
+        ----------
+        k
+            The fewest observations that a cell is to hold. How many it holds is told from G, so about.
+
+        Returns
+        -------
+        Disclosure
+            To be read: a line for each thing, "fine" or "look", with advice. Of several parts it is that which shows
+            the most.
+
+        Raises
+        ------
+        ValueError
+            A `k` that is no integer from 1 on; sums that are still to be computed.
+
+        Warns
+        -----
+        FitWarning
+            There are as many functions as places with observations, so that their values follow from the sums.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x = np.linspace(0, 10, 200)
+        >>> mine = xs.statistics(xr.DataArray(np.sin(x), {"x": x}, "x", "u"), x=12, holder="mine")
+        >>> mine.disclosure()
+        <xspline.Disclosure of u: 1 to look at>
+          fine  cells      9 cells hold about 22 or more
+          fine  functions  12 functions for 200 observations at 200 places
+          fine  gaps       all cells hold observations, so that G shows no gap of their size
+          look  releases   what a later release of a holder has more than this one are the sums of what
+                           came between; look at these by themselves first: disclosure() of the new
+                           observations alone
+        """
+        from xspline.labels.report.disclosure import disclosure  # late: reports are built on statistics
+
+        return disclosure(self, k)
 
     @checked
     def recover(
