@@ -31,6 +31,8 @@ from xspline.labels.read.coordinates import coordinate_of
 from xspline.labels.read.observations import Observations, check_data, check_kind, observations_of
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
+from xspline.labels.report.disclosure import Disclosure as Disclosure
+from xspline.labels.report.disclosure import disclosure as disclosure
 from xspline.labels.report.findings import FitCheck
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files

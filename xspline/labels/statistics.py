@@ -23,8 +23,7 @@ from xspline.sums import Sums, Tally
 from xspline.sums.extension import moved, moves_between
 
 if TYPE_CHECKING:
-    from xspline.labels.field import Field
-    from xspline.labels.report.disclosure import Disclosure
+    from xspline.labels.field import Disclosure, Field
 
 #: What came in, a DataArray or a Dataset, and so what fields hand back.
 Data = TypeVar("Data", bound=xr.DataArray | xr.Dataset)
@@ -364,7 +363,7 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
                            came between; look at these by themselves first: disclosure() of the new
                            observations alone
         """
-        from xspline.labels.report.disclosure import disclosure  # late: reports are built on statistics
+        from xspline.labels.field import disclosure  # late, as in `solve`
 
         return disclosure(self, k)
 

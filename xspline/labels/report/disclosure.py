@@ -38,11 +38,11 @@ def disclosure(statistics: Statistics[Any], k: int) -> Disclosure:
             continue
         fewest = {holder: _counts(sums, statistics.space) for holder, sums in parts.items()}
         worst = max(parts, key=lambda holder: int((fewest[holder] < k - 0.5).sum()))
-        found = [*_of_sums(statistics, parts[worst], fewest[worst], k), *_of_parts(statistics, worst)]
-        for finding in found:
+        told = [*_of_sums(statistics, parts[worst], fewest[worst], k), *_of_parts(statistics, worst)]
+        for finding in told:
             if finding.warns:
                 warn(f"{name}: {finding.text}; {finding.advice}")
-        report[name] = tuple(found)
+        report[name] = tuple(told)
     return Disclosure(report)
 
 
