@@ -6,6 +6,7 @@ import argparse
 import importlib
 
 NAMES = (
+    "first",
     "dense",
     "memory",
     "large",

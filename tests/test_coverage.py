@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from benchmarks.coverage import older, shares, simulations, trends
+from benchmarks.coverage import alike, informed, means, older, shares, simulations, trends
 from tests import scatter
 
 # Shares of single replicates have standard deviations of 0.010 to 0.034, those of the jackknife 0.011. Beyond bounds
@@ -57,6 +57,21 @@ def test_errors_that_last_are_covered_by_the_jackknife_over_years_alone(replicat
     assert within(covered["jackknife"], older.JACKKNIFE)
 
 
+@pytest.mark.simulation
+@pytest.mark.parametrize("is_region", [True, False])
+@pytest.mark.parametrize("rho", [0.5, 0.95])
+def test_errors_that_are_alike_in_space_and_time_are_covered_by_what_auto_takes(
+    is_region: bool, rho: float
+) -> None:
+    own = alike.row(alike.climate, is_region, rho, 100)[: len(alike.METHODS)]
+    share = {name: float(text.partition("%")[0]) / 100 for name, text in zip(alike.METHODS, own, strict=True)}
+    print(f"{rho:g}, {share}")
+    assert (
+        share["independent"] < 0.7
+        and abs(share["auto"] - 0.95) < 0.03 + scatter.FIVE * (0.05 * 0.95 / 100) ** 0.5
+    )
+
+
 # Simulated fields, and trends
 
 
@@ -90,6 +105,22 @@ def test_kriging_with_the_true_covariance_covers_what_it_says() -> None:
     assert 0.93 < shares.mean(held) < 0.97
 
 
+def test_who_knows_length_and_noise_krigs_with_an_unknown_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one covariance, one length and one noise the mean over all is universal kriging, by its own equations."""
+    monkeypatch.setattr(informed, "LENGTHS", [simulations.LENGTH])
+    monkeypatch.setattr(informed, "NOISES", [0.3])
+    one = simulations.Simulated.draw(simulations.LINES[0], simulations.matern_3_2, 0.3, seed=0)
+    values, seen = one.data.to_numpy(), ~one.gap
+    between = simulations.matern_3_2(np.abs(one.places - one.places.T) / simulations.LENGTH)
+    bordered = np.ones((seen.sum() + 1,) * 2)
+    bordered[:-1, :-1] = between[np.ix_(seen, seen)] + 0.3**2 * np.eye(seen.sum())
+    bordered[-1, -1] = 0
+    weights = np.linalg.solve(bordered, np.append(values[seen], 0))
+    wanted = between[:, seen] @ weights[:-1] + weights[-1]
+    found = informed.posterior_mean([simulations.matern_3_2], one.places, values)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+
+
 def test_generalised_least_squares_by_hand() -> None:
     """Of independent errors it is least squares; of others that of values that were made independent."""
     time = older.months(trends.YEARS)
@@ -102,3 +133,20 @@ def test_generalised_least_squares_by_hand() -> None:
         root = np.linalg.pinv(whitened)
         wanted = np.sqrt(np.sum(root[0] ** 2))
         assert trends.generalised(time, persistence) == pytest.approx(wanted, rel=1e-6)
+
+
+# Means over a box
+
+
+@pytest.mark.parametrize("replicates", [pytest.param(60, marks=pytest.mark.simulation)])
+def test_means_their_differences_and_trends_are_covered(replicates: int) -> None:
+    for _, of, by, _, text, *_ in means.rows("independent", means.independent, replicates):
+        held = float(text.partition("%")[0]) / 100
+        print(f"{of}, {by}: {held:.3f}")
+        assert abs(held - 0.95) < 0.02 + scatter.FIVE * scatter.of_share(0.95, replicates), of
+
+
+def test_a_mean_over_a_box_is_near_the_truth() -> None:
+    result = means.independent(np.random.default_rng(0))
+    assert {of for of, _ in result} == {"month", "difference", "trend"}
+    assert all(abs(error) < scatter.FIVE * stderr for error, stderr, _ in result.values())

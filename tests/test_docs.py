@@ -13,7 +13,7 @@ import pytest
 
 import xspline as xs
 from tests.source import MODULES, PACKAGE, ROOT, room_of, text_of
-from xspline.accessor import SplineAccessor
+from xspline.accessor import SplineAccessor, TreeAccessor
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = sorted(p for p in DOCS.rglob("*.md") if not {"_build", "generated"} & set(p.relative_to(DOCS).parts))
@@ -54,6 +54,7 @@ def test_every_public_name_is_on_the_page_of_the_interface() -> None:
 def test_accessor_methods_are_on_the_page_of_the_interface() -> None:
     methods = {name for name in vars(SplineAccessor) if name[0] != "_"}
     expected = {f"{kind}.spline.{name}" for kind in ("DataArray", "Dataset") for name in methods}
+    expected |= {f"DataTree.spline.{name}" for name in vars(TreeAccessor) if name[0] != "_"}
     assert listed("xarray") == expected
 
 

@@ -52,7 +52,7 @@ def test_type_hints_resolve(name: str) -> None:
         assert set(inspect.signature(call).parameters) - {"self"} | {"return"} <= set(hints)
 
 
-@pytest.mark.parametrize("group", ["dependencies", "test", "docs"])
+@pytest.mark.parametrize("group", ["dependencies", "test", "stores", "docs"])
 def test_floors_have_a_reason(group: str) -> None:
     """Each dependency says beside it why that version."""
     lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines()

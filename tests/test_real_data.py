@@ -58,7 +58,7 @@ def test_the_papers_model(pacific: xr.DataArray, pooled: xs.Field) -> None:
     assert rmse < 0.8
 
 
-@pytest.mark.parametrize("seed", [*range(4), *slow(range(4, 20))])
+@pytest.mark.parametrize("seed", [*range(4), *slow(range(4, 8))])
 def test_random_chunkings_give_the_pooled_field(pacific: xr.DataArray, pooled: xs.Field, seed: int) -> None:
     rng = np.random.default_rng(seed)
     chunks = {}
@@ -70,7 +70,7 @@ def test_random_chunkings_give_the_pooled_field(pacific: xr.DataArray, pooled: x
 
 
 FEW = {("time", 2), ("lat", 4), ("lon", 7)}
-OTHERS = sorted({(dim, holders) for dim in ("time", "lat", "lon") for holders in range(2, 8)} - FEW)
+OTHERS = sorted({(dim, holders) for dim in ("time", "lat", "lon") for holders in (2, 4, 7)} - FEW)
 
 
 @pytest.mark.parametrize(("dim", "holders"), [*sorted(FEW), *slow(OTHERS)])
@@ -114,3 +114,27 @@ def test_straight_from_the_file(data_dir: Path) -> None:
         direct = dataset.sst.load().spline.fit(lat=20, lon=30, time=xs.Fourier(1, "year"), penalty=0.1)
     assert lazy.space.periodic == (False, True, False)
     assert worst(lazy.predict(dataset.sst), direct.predict(), where=dataset.sst) < EXACT
+
+
+@pytest.mark.filterwarnings("ignore:.*the knots limit the fit:xspline.FitWarning")
+def test_the_trend_of_nino_34_is_as_sure_as_the_jackknife_over_years_of_the_mean_of_labels(
+    ersst: xr.Dataset,
+) -> None:
+    sst = ersst.sst.sel(lat=slice(20, -20), lon=slice(150, 270)).load()
+    t = (sst.time.values - sst.time.values[0]) / np.timedelta64(1, "s") / (10 * 365.2425 * 86_400)
+    centred = xr.DataArray(t - t.mean(), {"time": sst.time}, ("time",))
+    waves = [wave(20 * np.pi * k * t) for k in (1, 2) for wave in (np.cos, np.sin)]
+    design = np.stack([np.ones_like(t), t, *waves], axis=1)
+    labels = sst.sel(lat=slice(4, -4), lon=slice(190, 240)).weighted(np.cos(np.deg2rad(sst.lat)))
+    mean, years = labels.mean(("lat", "lon")).values, sst.time.dt.year.values
+    without = [np.linalg.lstsq(design[years != y], mean[years != y])[0][1] for y in np.unique(years)]
+    jackknife = np.sqrt((len(without) - 1) * np.var(without))
+    season = xs.Fourier(2, period="year") + xs.Polynomial(1)
+    field = sst.spline.fit({"lat": 10, "lon": 20, "time": season}, penalty="reml", holder="time.year")
+    slope, box = centred / (centred**2).sum(), {"lat": (-5, 5), "lon": (190, 240)}
+    trend = field.select(time=xs.Polynomial).functional(slope, mean=box, stderr=True, method="jackknife")
+    error = trend.sst_functional_stderr.item()
+    print(
+        f"trend {trend.sst_functional.item():.3f} ± {error:.3f}, jackknife of labels {jackknife:.3f} per decade"
+    )
+    assert 0.7 < error / jackknife < 1.3

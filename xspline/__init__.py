@@ -18,6 +18,8 @@ from xspline.labels.read.memory import AR1
 from xspline.labels.report.disclosure import Disclosure
 from xspline.labels.report.findings import FitCheck
 from xspline.labels.statistics import Statistics, merge, open_statistics
+from xspline.labels.storage.tables import from_dataframe
+from xspline.labels.vectors.flow import divergence, vorticity
 from xspline.pde.physics.constrained import ConstrainedField, EquationField
 from xspline.pde.physics.equation_penalty import Physics
 from xspline.solve import (
@@ -66,7 +68,9 @@ __all__ = [
     "WorkerMemoryError",
     "constrain",
     "discover",
+    "divergence",
     "fit",
+    "from_dataframe",
     "merge",
     "merge_models",
     "open_field",
@@ -76,6 +80,7 @@ __all__ = [
     "space",
     "statistics",
     "synthetic",
+    "vorticity",
 ]
 
 _accessor.register()

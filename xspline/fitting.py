@@ -36,6 +36,7 @@ from xspline.labels.read.observations import (
     fitted_variables,
     holders_of,
     observations_of,
+    with_errors,
 )
 from xspline.labels.read.parts import part_of
 from xspline.labels.read.sizes import SECONDS
@@ -69,7 +70,7 @@ def fit(
     seconds: float | None = None,
     fine: bool | None = None,
     robust: bool = False,
-    errors: AR1 | None = None,
+    errors: AR1 | str | None = None,
     offsets: str | None = None,
     noise: Any = None,
     reference: str | None = None,
@@ -129,7 +130,8 @@ def fit(
         Whether gross errors are kept from the field: large residuals count less, in up to ten passes over the data, or,
         beside a fine field, observations that all neighbours contradict are left out. ``summary()`` counts the rest.
     errors
-        :class:`AR1` where errors remember along a coordinate, as those of most time series do. None: independent ones.
+        :class:`AR1` where errors remember along a coordinate, as those of most time series do; "auto" where what
+        residuals show is to decide, over periods of time (`docs/guide/errors.md`). None: independent ones.
     offsets, noise, reference
         Whether the holders that `holder` names differ by offsets and by their noise, as for :meth:`Statistics.solve`.
 
@@ -164,6 +166,15 @@ def fit(
     >>> near, far = field.stderr(x=[2, 4])
     >>> float(far) > 3 * float(near)
     True
+
+    Residuals decide on error bars, over time and space:
+
+    >>> months = np.arange("1990-01", "2010-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    >>> weather = np.random.default_rng(0).normal(size=(240, 1)) + np.zeros(5)  # at all places
+    >>> data = xr.DataArray(weather, {"time": months, "lat": range(5)}, ("time", "lat"), "t")
+    >>> field = xs.fit(data, time=xs.Polynomial(1), lat=xs.Polynomial(1), errors="auto")
+    >>> field.summary().errors.partition(",")[0], field.stderr(time=months[:1], lat=2).attrs["method"]
+    ('AR(1) along time', 'scores')
     """
     check_errors(errors, compute=compute, checkpoint=checkpoint, fine=fine or None, robust=robust or None)
     fine = fine if errors is None else False
@@ -174,7 +185,7 @@ def fit(
             "robust=True weighs residuals as if all holders were alike: leave it out, or offsets= and noise="
         )
     agreed, observed, windows = _walk(data, space, bases, weights, holder, seconds, penalty, compute, fine)
-    observed = [replace(o, errors=errors) for o in observed]
+    observed = with_errors(observed, errors, agreed, holder)
     if robust and not compute:
         raise ValueError(
             "a robust fit weighs residuals, which it has to compute: leave out compute=False, or robust=True"
@@ -273,7 +284,7 @@ def statistics(
     checkpoint: Any = None,
     missing_chunks: str = "warn",
     seconds: float | None = None,
-    errors: AR1 | None = None,
+    errors: AR1 | str | None = None,
     **bases: Any,
 ) -> Statistics[Data]:
     """Compute the sufficient statistics of some data: G = ΦᵀWΦ, h = ΦᵀWy and sums (paper, equation 5).
@@ -296,7 +307,7 @@ def statistics(
     """
     check_errors(errors, compute=compute, checkpoint=checkpoint)
     agreed, observed = _read(data, space, bases, weights, holder, seconds, default_labels=False)
-    observed = [replace(o, errors=errors) for o in observed]
+    observed = with_errors(observed, errors, agreed, holder)
     return _statistics(data, agreed, observed, holder, device, compute, checkpoint, missing_chunks)
 
 
@@ -760,6 +771,12 @@ def _statistics(
         for code, name in enumerate(holders.names):
             sizes = {**data.sizes, holders.dim: int(np.count_nonzero(holders.holder_codes == code))}
             parts.append(part_of(by_name, [sums[code] for sums in computed], name, sizes))
+    if observed[0].decides:
+        periods = holders.periods if holders is not None else ()
+        known = [{"errors": "auto"} | {"period": list(own)} for own in periods] or [{"errors": "auto"}] * len(
+            parts
+        )
+        parts = [replace(p, provenance={**p.provenance, **k}) for p, k in zip(parts, known, strict=True)]
     if unwritten:  # once, however many holders share the store
         parts[0] = replace(parts[0], provenance={**parts[0].provenance, "unwritten": unwritten})
     total: Statistics[Data] = Statistics(

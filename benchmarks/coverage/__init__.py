@@ -1,9 +1,10 @@
 """How often 95 % intervals hold the truth, and how far the bare fit is from what knows the covariance.
 
 Parts: simulated fields, against kriging; very few values; trends under errors that last, against generalised least
-squares, and of fits whose errors remember; intervals of whole curves, of several levels and of new observations, and
-false discoveries; institutions that differ; and, older, B-splines that are asked for by name. Each says of itself what
-it measures, and against what.
+squares, of fits whose errors remember, and of errors that are alike in space too; intervals of whole curves, of several
+levels and of new observations, and false discoveries; means over a box, their differences and trends; institutions
+that differ; and, older, B-splines that are asked for by name. Each says of itself what it measures, and against
+what.
 """
 
 from __future__ import annotations
@@ -11,14 +12,26 @@ from __future__ import annotations
 import argparse
 import warnings
 
-from benchmarks.coverage import institutions, intervals, older, remembered, simulations, small, trends
+from benchmarks.coverage import (
+    alike,
+    institutions,
+    intervals,
+    means,
+    older,
+    remembered,
+    simulations,
+    small,
+    trends,
+)
 
 PARTS = {
     "simulations": simulations,
     "small": small,
     "trends": trends,
     "ar1": remembered,
+    "alike": alike,
     "intervals": intervals,
+    "means": means,
     "holders": institutions,
     "older": older,
 }

@@ -172,9 +172,9 @@ def test_masked_entries_stay_missing(moved: Moved, dtype: str) -> None:
 
 
 def test_coordinates_of_observations_move_with_them(moved: Moved) -> None:
-    count, rng = 4000, np.random.default_rng(0)
+    count, rng = 1000, np.random.default_rng(0)
     at = tuple(rng.random(count) for _ in range(2))
-    for data in (rng.normal(size=count), da.from_array(rng.normal(size=count), chunks=1300)):
+    for data in (rng.normal(size=count), da.from_array(rng.normal(size=count), chunks=400)):
         source = Source(data, at, (), OBS)
         moved.clear()
         result, expected = (sums([source], PLANE, device=device)[0] for device in ("cuda", None))

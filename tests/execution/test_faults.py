@@ -187,8 +187,6 @@ def scheduler_of_the_others() -> Iterator[None]:
         pytest.param("chunks", (LAST,), id="late-chunks"),
         pytest.param("regions", (LAST,), id="late-regions", marks=pytest.mark.simulation),
         pytest.param("chunks", (FIRST,), id="early-chunks", marks=pytest.mark.simulation),
-        pytest.param("regions", (FIRST,), id="early-regions", marks=pytest.mark.simulation),
-        pytest.param("chunks", (MIDDLE, MIDDLE), id="twice-chunks", marks=pytest.mark.simulation),
         pytest.param("regions", (MIDDLE, MIDDLE), id="twice-regions", marks=pytest.mark.simulation),
     ],
 )

@@ -16,7 +16,7 @@ from distributed import Client
 
 from tests.execution.cases import SHAPE, Flaky, assert_same, grid, limits, space, values
 from xspline.execution import Source, sums
-from xspline.execution.source import retrying
+from xspline.execution.source import cut, retrying
 from xspline.sums import Sums
 
 SPACE = space()
@@ -145,3 +145,28 @@ def test_regions_are_read_again_on_workers(tmp_path: Path, client: Client) -> No
     expected = summed(grid())
     assert_same(summed(grid(reader)), expected, SPACE)
     assert reader.most_tries == 3
+
+
+class Busy:
+    """A store of chunks that refuses every request for several of them, and the first one for each."""
+
+    shape, dtype, chunks = SHAPE, np.dtype(float), (10, 7, 12)
+
+    def __init__(self) -> None:
+        self.tries: Counter[str] = Counter()
+
+    def read(self, slices: tuple[slice, ...]) -> np.ndarray:
+        several = any(s.stop - s.start > n for s, n in zip(slices, self.chunks, strict=True))
+        self.tries[str(slices)] += 1
+        if several or self.tries[str(slices)] == 1:
+            raise OSError("please reduce your request rate")
+        return values()[slices]
+
+
+def test_a_region_that_fails_each_time_is_read_by_its_chunks() -> None:
+    """Of a thousand chunks at once some fail nearly always, although few requests fail."""
+    box = (slice(0, SHAPE[0]), slice(3, SHAPE[1]), slice(0, SHAPE[2]))
+    reader = Busy()
+    result = cut(reader, (0, 1, 2), box, NO_PAUSES)
+    np.testing.assert_array_equal(result, values()[box])
+    assert reader.tries[str(box)] == 3 and len(reader.tries) > 4

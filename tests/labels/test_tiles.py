@@ -9,13 +9,16 @@ import pytest
 import xarray as xr
 
 import xspline as xs
+from xspline.kriging import fitting
 from xspline.labels.fine import tiles
 
 
 @pytest.fixture(autouse=True)
 def many_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand values are many here."""
+    """A thousand values are many here, and some windows in four boxes of them tell the covariance."""
     monkeypatch.setattr(tiles, "MOST_VALUES", 1000)
+    monkeypatch.setattr(tiles, "BOXES", 4)
+    monkeypatch.setattr(fitting, "FEW", 8)
 
 
 def truth(shape: tuple[int, ...]) -> np.ndarray:
@@ -48,10 +51,10 @@ def error_bars_apart(one: xr.Dataset, other: xr.Dataset) -> xr.DataArray:
 
 
 def test_tiles_of_a_store_give_what_memory_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, field = gridded((120, 100), ("lat", "lon"))
+    data, field = gridded((80, 70), ("lat", "lon"))
     data.to_dataset().chunk(lat=50, lon=40).to_zarr(tmp_path / "u.zarr", consolidated=False)
     stored = xr.open_zarr(tmp_path / "u.zarr", consolidated=False).u
-    tiled = stored.spline.fit(seconds=2)
+    tiled = stored.spline.fit(seconds=1)
     assert isinstance(tiled.fits["u"].fine, tiles.Tiled)
     lazily = tiled.predict(stderr=True)
     assert lazily.u.chunks == stored.chunks
@@ -59,12 +62,12 @@ def test_tiles_of_a_store_give_what_memory_does(tmp_path: Path, monkeypatch: pyt
     there = xr.open_zarr(tmp_path / "predicted.zarr", consolidated=False).load()
 
     # Other chunks, and values at labels that are asked for at once
-    again = stored.chunk(lat=-1, lon=30).spline.fit(seconds=2).predict(data, stderr=True)
+    again = stored.chunk(lat=-1, lon=30).spline.fit(seconds=1).predict(data, stderr=True)
     assert float(error_bars_apart(again, there).max()) < 1e-8
     np.testing.assert_allclose(again.u_stderr, there.u_stderr, rtol=1e-8)
 
     monkeypatch.setattr(tiles, "MOST_VALUES", data.size)
-    whole = data.spline.fit(seconds=2).predict(stderr=True)
+    whole = data.spline.fit(seconds=1).predict(stderr=True)
     assert float(error_bars_apart(there, whole).median()) < 0.15
     rmse = {
         name: float(np.sqrt(((own.u - field) ** 2).mean()))
@@ -76,11 +79,11 @@ def test_tiles_of_a_store_give_what_memory_does(tmp_path: Path, monkeypatch: pyt
 
 
 def test_points_derivatives_masks_and_weights_of_tiles() -> None:
-    data, _ = gridded((90, 80), ("lat", "lon"))
+    data, _ = gridded((60, 50), ("lat", "lon"))
     noisier = xr.where(data.lon < -12, 4.0, 1.0)
     rng = np.random.default_rng(2)
     data = data + 0.2 * xr.where(data.lon < -12, 0.0, data.copy(data=rng.standard_normal(data.shape)))
-    tiled = data.rename("u").chunk(lat=30, lon=80).spline.fit(weights=noisier, seconds=2)
+    tiled = data.rename("u").chunk(lat=30, lon=50).spline.fit(weights=noisier, seconds=1)
     points = xr.Dataset({"lat": ("p", [33.03, 40.2]), "lon": ("p", [-18.2, -6.3])}, {"p": [0, 1]})
     at_points = tiled.predict(points, stderr=True)
     on_grid = tiled.predict(lat=points.lat.values, lon=points.lon.values, stderr=True)
@@ -109,12 +112,12 @@ def test_tiles_of_three_dimensions(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     data.to_dataset().chunk(time=10, lat=36, lon=15).to_zarr(tmp_path / "u.zarr", consolidated=False)
     tiled = (
         xr.open_zarr(tmp_path / "u.zarr", consolidated=False)
-        .u.spline.fit(seconds=2)
+        .u.spline.fit(seconds=1)
         .predict(stderr=True)
         .compute()
     )
     monkeypatch.setattr(tiles, "MOST_VALUES", data.size)
-    whole = data.spline.fit(seconds=2).predict(stderr=True)
+    whole = data.spline.fit(seconds=1).predict(stderr=True)
     assert float(error_bars_apart(tiled, whole).median()) < 0.15
     rmse = [float(np.sqrt(((own.u - field) ** 2).mean())) for own in (tiled, whole)]
     assert rmse[0] < 1.05 * rmse[1]
@@ -130,7 +133,7 @@ def test_around_the_globe_tiles_have_neighbours_across_the_date_line() -> None:
     rng = np.random.default_rng(0)
     data = (field + 0.05 * rng.standard_normal(field.shape)).rename("u")
     data[:, :2] = np.nan
-    tiled = data.chunk(lat=20, lon=40).spline.fit(seconds=2).predict(stderr=True).compute()
+    tiled = data.chunk(lat=20, lon=40).spline.fit(seconds=1).predict(stderr=True).compute()
     seam = abs(tiled.u - field)[:, :2]
     assert float((seam < 1.96 * tiled.u_stderr[:, :2]).mean()) > 0.85
     assert float(seam.mean()) < 0.06
@@ -138,7 +141,7 @@ def test_around_the_globe_tiles_have_neighbours_across_the_date_line() -> None:
 
 def test_what_tiles_cannot_do_is_said(tmp_path: Path) -> None:
     data, _ = gridded((60, 50), ("lat", "lon"))
-    tiled = data.chunk(lat=30).spline.fit(seconds=2)
+    tiled = data.chunk(lat=30).spline.fit(seconds=1)
     with pytest.raises(ValueError, match=r"reads its observations where they are stored.*predict.*to_zarr"):
         tiled.to_netcdf(tmp_path / "field.nc")
     with pytest.raises(ValueError, match=r"robust=True looks at all observations.*fine=False, robust=True"):

@@ -1,11 +1,7 @@
-"""What once was wrong, surprising or unclear, each with the test that holds it; those that no other file has are here.
-
-The letters are those of the collection: A wrong in silence, B crashes, C broken invariances, E unclear messages.
-"""
+"""What once was wrong, surprising or unclear, as far as no other file has a test of it."""
 
 from __future__ import annotations
 
-import ast
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,99 +12,6 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-
-TESTS = Path(__file__).parents[1]
-HERE, ODD, CHECKS = (
-    "never_wrong/test_surprises.py",
-    "never_wrong/test_odd_calls.py",
-    "labels/test_model_checks.py",
-)
-SPELLING, SAID, MISSING = "pde/test_spelling.py", "pde/test_said.py", "pde/test_missing.py"
-#: For each case where its test is, and what it is called; of a test with many cases, the text of this one too.
-CASES: dict[str, tuple[str, ...]] = {
-    "A1 a small budget drops events": (HERE, "test_error_bars_hold_with_a_small_budget"),
-    "A2 a rough field with little noise": (HERE, "test_error_bars_of_a_rough_field_hold"),
-    "A3 five to eight observations": (HERE, "test_few_observations_are_not_certain"),
-    "A4 records that are there twice": (HERE, "test_the_advice_on_repeated_records_mends_coverage"),
-    "A5 a total and one of its parts": (ODD, "test_a_collapsed_total_and_one_of_its_parts_are_not_merged"),
-    "A6 equal values": (HERE, "test_equal_values_say_nothing_of_errors"),
-    "A7 budgets and plans": ("never_wrong/test_plans.py", "test_the_memory_of_a_plan_holds"),
-    "A8 extrapolate='no'": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "extrapolate="),
-    "A8 holder=''": (ODD, "test_an_odd_call_is_refused_with_a_sentence", 'holder=""'),
-    "A9 one bad value": (CHECKS, "test_gross_errors_are_told_and_cost_a_robust_fit_nothing"),
-    "A10 noise with weights": (CHECKS, "test_the_interval_of_a_new_observation_has_the_noise_of_its_weight"),
-    "A11 observations outside the time domain": (
-        "never_wrong/test_domains.py",
-        "test_observations_outside_are_left_out",
-    ),
-    "A12 the mean of a region": (HERE, "test_the_error_of_a_regional_mean_by_years"),
-    "A13 the length of the record": (HERE, "test_a_longer_record_is_not_fitted_worse"),
-    "A14 read errors": (HERE, "test_a_read_error_of_a_bare_fit_is_an_error"),
-    "A14 the space does not hang on storage": (HERE, "test_what_does_not_matter"),
-    "A15 sigma": (HERE, "test_error_bars_hold_with_a_small_budget"),
-    "A16 a modest missing term": (MISSING, "test_wrong_intervals_are_rare"),
-    "A17 one mode": (MISSING, "test_of_one_mode_only_a_combination_is_told"),
-    "A18 a shock": (MISSING, "test_knots_that_do_not_resolve_a_front_print_a_line_that_does"),
-    "B1 conjugate gradients that give up": (HERE, "test_a_single_fit_with_a_larger_budget_ends"),
-    "B2 repr of a reopened field": (HERE, "test_a_reopened_field_is_the_same"),
-    "B3 draws without end": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "draws=10**30"),
-    "B4 a test on a busy machine": ("execution/test_reduce.py", "time.process_time()"),
-    "C transposed, reversed, chunked, other units": (HERE, "test_what_does_not_matter"),
-    "C read from a file": (HERE, "test_a_reopened_field_is_the_same"),
-    "C a meridian twice": (HERE, "test_a_meridian_at_both_ends_counts_once"),
-    "C rows of NaN": (HERE, "test_rows_of_nan_are_no_observations"),
-    "C points read from a file": (HERE, "test_a_reopened_field_is_the_same"),
-    "E field[0]": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "f[0]"),
-    "E statistics.only(5)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "only(5)"),
-    "E chunks=0, nan, 2.5, 'x'": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "chunks=0"),
-    "E open_field(None)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "open_field(None)"),
-    "E open_field('')": (ODD, "test_an_odd_call_is_refused_with_a_sentence", 'open_field("")'),
-    "E to_netcdf(2.5)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "to_netcdf(2.5)"),
-    "E gradient(dims=(1, 2))": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "dims=(1, 2)"),
-    "E numbers as arrays without dimensions": (HERE, "test_numbers_may_be_arrays_without_dimensions"),
-    "E a flipped byte that decodes": (HERE, "test_a_flipped_byte_that_decodes_is_named"),
-    "E fit(robust=True)": (CHECKS, "test_robust_chunks_do_not_matter"),
-    "E predict(interval=.95)": (HERE, "test_texts", "interval"),
-    "E fit(df)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "pd.DataFrame"),
-    "E lambda*u_xx": (
-        SPELLING,
-        "test_what_is_written_as_on_paper_says_how_it_is_written_here",
-        "lambda*u_xx",
-    ),
-    "E 2 u_xx": (SPELLING, "test_what_is_written_as_on_paper_says_how_it_is_written_here", "2 u_xx"),
-    "E u_{xx}": (SPELLING, "test_what_is_written_as_on_paper_says_how_it_is_written_here", "u_{xx}"),
-    "E du/dt": (SPELLING, "test_what_is_written_as_on_paper_says_how_it_is_written_here", "du/dt"),
-    "E u_time": (SPELLING, "test_what_is_written_as_on_paper_says_how_it_is_written_here", "u_time"),
-    "E recover of an array": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "xs.recover(np.zeros"),
-    "E space, distance, r": (SPELLING, "test_letters_and_dims_say_what_is_fitted"),
-    "E fit(space=20, t=10)": (ODD, "test_an_odd_call_is_refused_with_a_sentence", "space=8, t=4"),
-    "E degree 3 under u_xxx": (MISSING, "test_a_degree_that_is_too_low_is_the_one_cause_that_is_told"),
-    "E more knots and no more knots": (
-        MISSING,
-        "test_a_degree_that_is_too_low_is_the_one_cause_that_is_told",
-    ),
-    "E recover(eq, x=…)": (MISSING, "test_knots_that_do_not_resolve_a_front_print_a_line_that_does"),
-    "E discover on a system": ("pde/test_discover.py", "test_two_variables"),
-    "E order=4": (HERE, "test_texts", "order=4"),
-    "E xs.discover(data)": ("pde/test_affordable.py", "xs.discover("),
-    "E advice beyond the labels": (HERE, "test_advice_on_knots_runs_and_keeps_all_terms"),
-    "E advice that drops terms": (HERE, "test_advice_on_knots_runs_and_keeps_all_terms"),
-    "E nearly singular in 1 of 137 fits": (HERE, "test_a_nearly_singular_member_is_named_and_masked"),
-    "E silent batching": (ODD, "test_independent_fits_over_measured_labels_are_told"),
-}
-
-
-def test_every_case_has_a_test() -> None:
-    print(f"{len(CASES)} of {len(CASES)} reproductions have a test")
-    sources = {file: (TESTS / file).read_text() for file, *_ in CASES.values()}
-    functions = {
-        file: {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)}
-        for file, source in sources.items()
-    }
-    for case, (file, test, *texts) in CASES.items():
-        assert test in functions[file] or test in sources[file], case
-        assert all(text in sources[file] for text in texts), case
-
 
 SLOW = pytest.mark.slow
 
@@ -161,12 +64,12 @@ def test_error_bars_hold_with_a_small_budget() -> None:
 
 
 def test_error_bars_of_a_rough_field_hold() -> None:
-    x = np.linspace(0, 1, 30)
+    x = np.linspace(0, 1, 17)
     points = np.stack(np.meshgrid(x, x, indexing="ij"), -1).reshape(-1, 2)
     distance = np.linalg.norm(points[:, None] - points, axis=-1)
-    values = np.linalg.cholesky(np.exp(-distance / 0.2) + 1e-9 * np.eye(900)) @ noise(900)
-    truth = xr.DataArray(values.reshape(30, 30), {"y": x, "x": x}, ("y", "x"), "v")
-    assert covered((truth + 0.1 * noise(30, 30, seed=1)).spline.fit(), truth) > 0.9
+    values = np.linalg.cholesky(np.exp(-distance / 0.2) + 1e-9 * np.eye(289)) @ noise(289)
+    truth = xr.DataArray(values.reshape(17, 17), {"y": x, "x": x}, ("y", "x"), "v")
+    assert covered((truth + 0.1 * noise(17, 17, seed=1)).spline.fit(), truth) > 0.9
 
 
 def test_few_observations_are_not_certain() -> None:
@@ -191,11 +94,11 @@ def test_equal_values_say_nothing_of_errors() -> None:
 @pytest.mark.parametrize("share", [0.5, *(pytest.param(share, marks=SLOW) for share in (0.2, 0.3, 0.7, 1.0))])
 def test_the_advice_on_repeated_records_mends_coverage(share: float) -> None:
     rng = np.random.default_rng(0)
-    lat, lon = rng.uniform(-20, 20, 500), rng.uniform(150, 200, 500)
+    lat, lon = rng.uniform(-20, 20, 200), rng.uniform(150, 200, 200)
     coords = {"lat": ("obs", lat, {"units": "degrees_north"}), "lon": ("obs", lon, {"units": "degrees_east"})}
     truth = xr.DataArray(np.sin(lat / 8) * np.cos(lon / 9), coords, "obs", "u")
-    data = truth + 0.1 * rng.standard_normal(500)
-    twice = xr.concat([data, data[: int(share * 500)]], "obs")
+    data = truth + 0.1 * rng.standard_normal(200)
+    twice = xr.concat([data, data[: int(share * 200)]], "obs")
     for bases in ({}, {"lat": 9, "lon": 9}):
         with pytest.warns(xs.FitWarning, match="have the coordinates and the value of another one"):
             field = twice.spline.fit(bases or None)
@@ -207,17 +110,17 @@ def test_the_advice_on_repeated_records_mends_coverage(share: float) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*knots limit:xspline.FitWarning")
-@pytest.mark.parametrize("options", [{}, {"lat": 6, "lon": 6, "time": 20}], ids=["bare", "single"])
+@pytest.mark.parametrize("options", [{}, {"lat": 4, "lon": 4, "time": 8}], ids=["bare", "single"])
 def test_files_that_overlap_in_time_are_told(options: dict[str, int]) -> None:
     """On grids as among points: the months that both files have are there twice."""
-    data = pacific()[0][:, ::2, ::2]
+    data = pacific()[0][:15, ::3, ::4]
     with pytest.warns(xs.FitWarning, match="have the coordinates and the value of another one"):
-        xr.concat([data[:60], data[42:]], "time").spline.fit(**options)
+        xr.concat([data[:10], data[7:]], "time").spline.fit(**options)
 
 
 def test_the_error_of_a_regional_mean_by_years() -> None:
     """Neighbours share their weather, which draws do not know; the fits without each year do."""
-    page = (TESTS.parent / "docs/guide/errors.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/guide/errors.md").read_text()
     block = page.split("**The mean of a region**")[1].split("```{code-cell} ipython3")[1].split("```")[0]
     red = page.split("def red(")[1].split("held = {")[0]
     scope: dict[str, Any] = {"np": np, "xr": xr, "xs": xs}
@@ -281,12 +184,12 @@ def test_a_single_fit_with_a_larger_budget_ends() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*at its upper bound:xspline.FitWarning")
-@pytest.mark.parametrize("options", [{"seconds": 0.5, "fine": False}, {}], ids=["single", "bare"])
+@pytest.mark.parametrize("options", [{"seconds": 0.1, "fine": False}, {}], ids=["single", "bare"])
 def test_what_does_not_matter(options: dict[str, Any]) -> None:
     data = pacific()[0][:36, ::3, ::4]
     at: dict[str, Any] = {"time": data.time[::7], "lat": [-9.0, 4.0], "lon": [170.0, 201.0]}
     if not options:
-        data = data[:, 1].drop_vars("lat")
+        data = data[::2, 1].drop_vars("lat")
         at.pop("lat")
     field = data.spline.fit(**options)
     for other in (data.transpose("lon", "time", ...), data[::-1], data.chunk(time=4)):
@@ -306,8 +209,8 @@ def test_rows_of_nan_are_no_observations() -> None:
 @pytest.mark.parametrize("start", [0.0, pytest.param(-180.0, marks=SLOW)])
 @pytest.mark.parametrize("bases", [{}, {"lat": 6, "lon": 8}], ids=["bare", "single"])
 def test_a_meridian_at_both_ends_counts_once(bases: dict[str, int], start: float) -> None:
-    lat, lon = np.linspace(-60, 60, 13), np.linspace(start, start + 360, 25)
-    values = np.cos(np.radians(lat))[:, None] * np.cos(2 * np.radians(lon)) + 0.2 * noise(13, 25)
+    lat, lon = np.linspace(-60, 60, 9), np.linspace(start, start + 360, 25)
+    values = np.cos(np.radians(lat))[:, None] * np.cos(2 * np.radians(lon)) + 0.2 * noise(9, 25)
     values[:, -1] = values[:, 0]
     data = xr.DataArray(values, {"lat": lat, "lon": lon}, ("lat", "lon"), "u")
     once = data[:, :-1].spline.fit(**bases)
@@ -316,7 +219,7 @@ def test_a_meridian_at_both_ends_counts_once(bases: dict[str, int], start: float
             xs.FitWarning, match=r"one meridian, which counts once.*isel\(lon=slice\(0, -1\)\)"
         ):
             twice = own.spline.fit(**bases)
-        assert twice.statistics.count == data.size - 13
+        assert twice.statistics.count == data.size - 9
         assert difference(once, twice, {"lat": [-30.0, 20.0], "lon": lon[:-1] + 3}) < 1e-4
         assert twice.predict().sizes == own.sizes
 
@@ -324,7 +227,7 @@ def test_a_meridian_at_both_ends_counts_once(bases: dict[str, int], start: float
 @pytest.mark.parametrize("options", [{"seconds": 1, "fine": False}, {}], ids=["single", "bare"])
 def test_a_reopened_field_is_the_same(options: dict[str, Any], tmp_path: Path) -> None:
     """With errors and draws by the same way, and a text."""
-    data = pacific()[0] if options else pacific()[0][:24]
+    data = pacific()[0] if options else pacific()[0][:12, ::3, ::4]
     field, at = (
         data.spline.fit(**options),
         {"time": data.time[::7], "lat": [-9.0, 4.0], "lon": [170.0, 201.0]},

@@ -49,10 +49,11 @@ def test_a_term_that_may_be_there_widens_the_interval() -> None:
 )
 def test_wrong_intervals_are_rare(family: Family) -> None:
     sizes = family.sizes[:3]
-    draws = [(k, seed) for k in sizes for seed in range(12 // len(sizes))]
+    count = 12 if family.term == RIGHT else 6
+    draws = [(k, seed) for k in sizes for seed in range(count // len(sizes))]
     found = [xs.recover(family.observed(k, 0.05, seed), "u_t = D*u_xx") for k, seed in draws]
     wrong = [not f.lower <= 0.1 <= f.upper for f in found if np.isfinite(f.lower)]
-    assert sum(wrong) <= 1
+    assert sum(wrong) <= count // 12
     if family.term == RIGHT:
         assert len(wrong) == len(draws)
 

@@ -23,6 +23,7 @@ from xspline.execution.reduce import persist as persist
 from xspline.execution.reduce import sums as sums
 from xspline.execution.source import HolderCodes as HolderCodes
 from xspline.execution.source import Source as Source
+from xspline.execution.source import retrying as retrying
 from xspline.execution.values import computed as computed
 from xspline.execution.values import deferred as deferred
 from xspline.execution.values import evaluate as evaluate

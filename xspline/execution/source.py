@@ -194,17 +194,34 @@ def cut(
         return array[(*box, ...)]
     try:
         return retrying(array.read, box, pauses=pauses)
-    except (ConnectionError, TimeoutError, *PERMANENT):
+    except (ConnectionError, TimeoutError, MemoryError):
         raise
-    except Exception:  # damaged
+    except Exception:
         chunks = list(_chunks_in(box, array.chunks))
-        for chunk in chunks if len(chunks) > 1 else ():  # which of them it is
-            try:
-                array.read(chunk)
-            except Exception as error:
-                error.chunk = chunk  # type: ignore[attr-defined]  # for the note
-                raise
-        raise
+        if len(chunks) == 1:
+            raise
+        return _by_chunk(array, box, chunks, pauses)
+
+
+def _by_chunk(array: Any, box: Slices, chunks: Sequence[Slices], pauses: Sequence[float]) -> Any:
+    """Return a box that failed as a whole, from its storage chunks, each with its own tries.
+
+    Of very many requests some fail each time that all are made, to a busy server. And it shows which chunk is damaged.
+    """
+    whole = None
+    for chunk in chunks:
+        try:
+            part = retrying(array.read, chunk, pauses=pauses)
+        except Exception as error:
+            error.chunk = chunk  # type: ignore[attr-defined]  # for the note
+            raise
+        if whole is None:
+            xp, device = array_api_compat.array_namespace(part), array_api_compat.device(part)
+            whole = xp.empty(tuple(s.stop - s.start for s in box), dtype=part.dtype, device=device)
+        whole[tuple(slice(c.start - b.start, c.stop - b.start) for c, b in zip(chunk, box, strict=True))] = (
+            part
+        )
+    return whole
 
 
 def _chunks_in(box: Slices, chunks: Sequence[int] | None) -> Iterator[Slices]:

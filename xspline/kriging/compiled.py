@@ -192,7 +192,6 @@ def _factorise_row(matrix, a, first, floor):  # type: ignore[no-untyped-def]
 
 @internal
 def _product(x, y):  # type: ignore[no-untyped-def]
-    """Return Σ_a x_a y_a."""
     value = 0.0
     for a in range(x.shape[0]):
         value += x[a] * y[a]

@@ -29,7 +29,7 @@ SMALL = 300
 TWO = 200
 #: Observations, up to which any model that is likely before data are seen has its weight.
 VERY_FEW = 40
-#: Observations that are predicted from others beyond some distances, in widths of a cell of one observation.
+#: Observations that are predicted from others, and beyond which distances, in widths of a cell of one observation.
 WITHHELD, DISTANCES = 400, (0.0, 2.0, 6.0, 18.0)
 
 

@@ -16,16 +16,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 from scipy.linalg import lapack
 
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.pyramid import Array, Index, Pyramid
 
 IMPOSSIBLE = 1e12  # −log L of a covariance that is not positive definite to rounding
-LIVELY = 1.0  # variance of a window over that of all data at which half of its kind are chosen
-#: Sum of squares of values in units of their standard deviation, at least, so that its inverse is a number.
-LEAST_MISFIT = 1e-200
 UNIFORM = 1e4  # degrees of freedom of local scales that do not differ
 DIFFERENT = 0.005  # variance of log scales beyond that of chance, below which they do not differ
 
@@ -129,7 +126,7 @@ class Windows:
             freedom = max(solved.freedom - 1, 1)
             square = solved.alpha**2 / inverse
             scale = np.maximum(solved.misfit - square, np.finfo(float).tiny) / freedom
-            normal = stats.norm.isf(stats.t.sf(np.sqrt(square / scale), freedom))
+            normal = -special.ndtri(special.stdtr(freedom, -np.sqrt(square / scale)))
             errors.append((np.sign(solved.alpha) * normal)[window.levels == 0])
         return errors
 
@@ -168,15 +165,16 @@ def _solved(root: Array, window: Window) -> _Solved:
         tiny = np.finfo(float).tiny
         determinant += 2 * float(np.log(np.maximum(np.abs(np.diag(triangle)), tiny)).sum())
     alpha = lapack.dtrtrs(root, white)[0]
-    return _Solved(root, max(float(white @ white), LEAST_MISFIT), determinant, freedom, alpha, explained)
+    least = math.sqrt(np.finfo(float).tiny)  # numbers may be divided by it
+    return _Solved(root, max(float(white @ white), least), determinant, freedom, alpha, explained)
 
 
 def lively(
     pyramid: Pyramid, candidates: Sequence[Index], number: int, rng: np.random.Generator
 ) -> list[Index]:
-    """Return some of the candidates for windows, those whose values vary with a higher probability."""
+    """Return some of the candidates for windows: of those that vary as all data do half, and more that vary more."""
     variance = np.array([np.var(pyramid.values[i]) for i in candidates])
-    share = variance / (variance + LIVELY * np.var(pyramid.values[: pyramid.count]))
+    share = variance / (variance + np.var(pyramid.values[: pyramid.count]))
     order = np.argsort(np.log(rng.random(share.size)) / np.maximum(share, np.finfo(float).tiny))
     return [candidates[i] for i in order[::-1][:number]]
 

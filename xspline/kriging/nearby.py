@@ -9,23 +9,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 from scipy.spatial import cKDTree
 
 from xspline.kriging.likelihood import UNIFORM, Window, Windows
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.places import Places
-from xspline.kriging.pyramid import (
-    CORNER,
-    FEWEST,
-    WIDER,
-    Array,
-    Grid,
-    Index,
-    Level,
-    Pyramid,
-    coarser,
-)
+from xspline.kriging.pyramid import CORNER, FEWEST, WIDER, Array, Grid, Index, Level, Pyramid, coarser
 
 #: Observations that are one window, and neighbours of every place: of more, each place has its own neighbours.
 DENSE = 1000
@@ -45,7 +35,7 @@ TAKEN = 20_000
 FEWEST_INDEPENDENT = 3
 #: Blocks that are predicted at a time.
 TOGETHER = 128
-NORMAL = float(stats.norm.ppf(0.975))
+NORMAL = float(special.ndtri(0.975))
 
 
 class Predicted(NamedTuple):
@@ -344,7 +334,7 @@ class Nearby:
 
 def _stretch(freedom: Array) -> Array:
     """Return by what intervals of 95 % are longer where variances are known by so many degrees of freedom."""
-    return np.asarray(stats.t.ppf(0.975, np.minimum(freedom, UNIFORM)) / NORMAL)
+    return np.asarray(special.stdtrit(np.minimum(freedom, UNIFORM), 0.975) / NORMAL)
 
 
 def _radius(items: float, dimensions: int) -> float:

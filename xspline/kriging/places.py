@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-HALF_CIRCLE = 180.0  # degrees
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Places:
     ) -> Places:
         """Return the places of a domain, given the ranges of latitude and longitude."""
         (south, north), (west, east) = latitudes, longitudes
-        is_round = degrees * (east - west) >= HALF_CIRCLE
+        is_round = degrees * (east - west) >= np.degrees(np.pi)
         middle = 0.0 if is_round else degrees * (south + north) / 2
         return cls(coordinates, latitude, longitude, (middle, degrees * (west + east) / 2), is_round, degrees)
 

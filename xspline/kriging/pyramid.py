@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize
 from scipy.spatial import cKDTree
 
 Array = NDArray[np.float64]
@@ -283,8 +282,10 @@ def _rounded(widths: Array) -> Array:
 
 def _slopes(far: Array, change: Array) -> Array:
     """Return how much values change per distance along each axis, of mean logarithm 0, none far below the largest."""
+    from scipy.optimize import nnls  # not above: it makes the import of the package longer
+
     rows = np.column_stack([np.ones(len(far)), far])
-    slopes = optimize.nnls(rows, change)[0][1:]
+    slopes = nnls(rows, change)[0][1:]
     # Where values change by noise alone, no axis has a slope that rounding does not decide.
     unseen = UNSEEN * change.mean() / max(float(far.mean()), np.finfo(float).tiny)
     slopes = np.maximum(slopes, max(LEAST_SLOPE * slopes.max(), unseen))

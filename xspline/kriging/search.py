@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import special
 
 from xspline.kriging.likelihood import IMPOSSIBLE, Windows
 from xspline.kriging.model import Model
 from xspline.kriging.places import Places
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 Array = NDArray[np.float64]
 
@@ -116,14 +120,13 @@ class Prior:
         away = (x - self.mean) / self.deviation
         if value >= IMPOSSIBLE:
             return value, away / self.deviation
-        return (
-            value + 0.5 * float(away @ away),
-            self.parts.T @ gradient + away / self.deviation,
-        )
+        return (value + 0.5 * float(away @ away), self.parts.T @ gradient + away / self.deviation)
 
-    def search(self, windows: Windows, start: Array, steps: int) -> optimize.OptimizeResult:
+    def search(self, windows: Windows, start: Array, steps: int) -> OptimizeResult:
         """Return the likeliest parameters that a quasi-Newton method finds from a start."""
-        return optimize.minimize(
+        from scipy.optimize import minimize  # not above: it makes the import of the package longer
+
+        return minimize(
             self.objective,
             np.clip(start, self.low, self.high),
             (windows,),
@@ -138,7 +141,7 @@ class Prior:
 
         Quasi-random draws, with the likelihood of each as its weight.
         """
-        z = stats.norm.ppf(stats.qmc.Sobol(self.mean.size, rng=0).random(DRAWN))
+        z = _normal_draws(DRAWN, self.mean.size)
         points = np.clip(self.mean + self.deviation * z, self.low, self.high)
         logarithms = -np.array([windows.value(self.model(x)) for x in points])
         return self._weighted(points, logarithms)
@@ -155,7 +158,7 @@ class Prior:
             curvature[i] = rise / (2 * step)
         values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
         root = vectors / np.sqrt(np.maximum(values, 0.25 / np.max(self.deviation) ** 2))
-        z = stats.norm.ppf(stats.qmc.Sobol(size, rng=0).random(DRAWN_AROUND))
+        z = _normal_draws(DRAWN_AROUND, size)
         points = np.clip(best + z @ root.T, self.low, self.high)
         logarithms = np.array([-self.objective(x, windows)[0] for x in points]) + 0.5 * np.sum(z * z, axis=1)
         return self._weighted(points, logarithms)
@@ -166,6 +169,14 @@ class Prior:
         kept = weights > NEGLIGIBLE * weights.sum()
         weights = weights[kept] / weights[kept].sum()
         return [(float(w), self.model(x)) for w, x in zip(weights, points[kept], strict=True)]
+
+
+def _normal_draws(count: int, size: int) -> Array:
+    """Return quasi-random normal numbers, [count, size]."""
+    # Not above: its import takes as long as half of that of xarray.
+    from scipy.stats import qmc
+
+    return np.asarray(special.ndtri(qmc.Sobol(size, rng=0).random(count)))
 
 
 def likeliest(

@@ -136,7 +136,7 @@ def gradient(
     orders = {name: checked_orders(fit.space, {name: 1}, {}, limited=limited) for name in names}
     first = {name: evaluate(fit, target, order, device, covariance) for name, order in orders.items()}
     if lat:
-        cos_phi = cos_lat(_degrees(fit.space, first[lon].coords[lat]))
+        cos_phi = cos_lat(degrees_of(fit.space, first[lon].coords[lat]))
         north = _per_degree(fit.space, lat, first[lat], 1) / _METRES_PER_DEGREE
         east = _per_degree(fit.space, lon, first[lon], 1) / (cos_phi * _METRES_PER_DEGREE)
         for name, metric, direction in ((lat, north, "northward"), (lon, east, "eastward")):
@@ -189,7 +189,7 @@ def laplacian(
     if lat:
         first = _per_degree(space, lat, evaluate(fit, target, {lat: 1}, device, covariance), 1)
         north, east = (_per_degree(space, name, second[name], 2) for name in (lat, lon))
-        latitude = _degrees(space, example.coords[lat])
+        latitude = degrees_of(space, example.coords[lat])
         cos_phi = cos_lat(latitude)
         curvature = -np.sin(np.deg2rad(latitude)) / cos_phi * np.deg2rad(1.0)
         if covariance is not None:
@@ -253,13 +253,53 @@ def laplacian_stderr(
     return stderr.assign_attrs(attrs)
 
 
+def geostrophic(
+    fit: Fit, slope: xr.Dataset, names: tuple[str, ...], equator: float, gravity: float
+) -> xr.Dataset:
+    """Return u = −g/f ∂η/∂y and v = g/f ∂η/∂x from the slope of a height on the sphere, in m/s."""
+    lat, lon = _sphere_names(fit.space, names, "sphere")
+    latitude = degrees_of(fit.space, slope[f"d{fit.name}_d{lat}"].coords[lat])
+    f: Any = 2 * 7.292115e-5 * np.sin(np.deg2rad(latitude))  # 1/s: the Earth turns so many rad/s (IERS 2010)
+    scale = (metres_in(fit.variable.units, fit.name) * gravity / f).where(abs(latitude) >= equator)
+    velocity = {}
+    for name, along, sign, direction in (("u", lat, -1, "eastward"), ("v", lon, 1, "northward")):
+        for end in [end for end in ("", "_stderr") if f"d{fit.name}_d{along}{end}" in slope]:
+            along_slope, error = slope[f"d{fit.name}_d{along}{end}"], bool(end)
+            component = ((abs(scale) if error else sign * scale) * along_slope).transpose(*along_slope.dims)
+            call = f"geostrophic(equator={equator:g}, gravity={gravity:g}{', stderr=True' * error})"
+            attrs = {
+                "long_name": f"{'standard error of ' * error}{direction} geostrophic velocity",
+                "units": "m s-1",
+                "history": history(fit.variable.history, call),
+            }
+            velocity[f"{name}{end}"] = component.assign_attrs({**along_slope.attrs, **attrs})
+    return xr.Dataset(velocity)
+
+
+def metres_in(units: str, name: str) -> float:
+    """Return how many metres the unit of a height is; ValueError where it is none of length."""
+    try:
+        return float(converted(1.0, units or "none", "m"))
+    except ValueError:
+        raise ValueError(
+            f"geostrophic() takes a height of the sea, or of a surface of equal pressure, and {name!r} has units "
+            f"{units!r}; give the data units of length before the fit: data.attrs['units'] = 'm'"
+        ) from None
+
+
+def on_sphere(space: Space) -> tuple[str, ...]:
+    """Return latitude and longitude, in Space order; without either what a gradient takes, which then says so."""
+    geographic = [n for n in space.names if space.axis(n).role in ("latitude", "longitude")]
+    return differentiated(space, geographic or None)
+
+
 def cos_lat(latitude: xr.DataArray) -> xr.DataArray:
     """Return cos φ of a latitude in degrees, NaN within `POLE` degrees of a pole."""
     colatitude = 90 - np.abs(latitude.astype(np.float64))  # exact near the poles, and so is its sine
     return xr.where(colatitude <= POLE, np.nan, np.sin(np.deg2rad(colatitude)))
 
 
-def _degrees(space: Space, latitude: xr.DataArray) -> xr.DataArray:
+def degrees_of(space: Space, latitude: xr.DataArray) -> xr.DataArray:
     """Return labels of a latitude in degrees, which are those of their own units, else of the fitted ones."""
     given = units_of(latitude) or space.axis(str(latitude.name)).units
     degrees: xr.DataArray = converted(latitude.astype(np.float64), given, "degree")

@@ -28,7 +28,7 @@ _WORDS = {1: "derivative", 2: "second derivative", 3: "third derivative"}
 # ---- where
 
 
-def _ordered_dims(target: Target, variable: Variable) -> tuple[Hashable, ...]:
+def ordered_dims(target: Target, variable: Variable) -> tuple[Hashable, ...]:
     """Return the order that ``DataArray.interp`` gives; the order of the Space where the data's is unknown."""
     spans = dict(zip(target.coordinates, variable.spans, strict=True))
     order: list[Hashable] = []
@@ -54,7 +54,7 @@ def evaluate(
     """Return one variable, or a derivative of it per unit of its coordinates; with a covariance its standard error."""
     variable, space = fit.variable, fit.space
     _warn_of_slopes(fit, orders)
-    dims = _ordered_dims(target, variable)
+    dims = ordered_dims(target, variable)
     sizes = {dim: n for c in target.coordinates.values() for dim, n in c.sizes.items()}
     for dim, n in zip(variable.batch_dims, variable.batch_shape, strict=True):
         if dim in sizes:
@@ -99,11 +99,11 @@ def evaluate(
         below = "_".join(f"d{c}{n if n > 1 else ''}" for c, n in orders.items())
         name = f"d{total if total > 1 else ''}{name}_{below}"
     if covariance is None:
-        result = _labelled(xr.DataArray(values, dims=dims, name=name), target, fit, orders)
+        result = labelled(xr.DataArray(values, dims=dims, name=name), target, fit, orders)
     else:
         stderr = np.sqrt(np.maximum(values, 0.0))  # where it vanishes, rounding may leave it below zero
         result = xr.DataArray(stderr, dims=dims, name=f"{name}_stderr")
-        result = _labelled(result, target, fit, orders, stderr=True)
+        result = labelled(result, target, fit, orders, stderr=True)
         long_name = f"standard error of {result.attrs['long_name']}"
         result = result.assign_attrs(long_name=long_name, **covariance.attrs)
     return result if target.mask is None or isinstance(target.mask, int) else _kept(result, target.mask, fit)
@@ -174,7 +174,7 @@ def _kept(result: xr.DataArray, mask: xr.DataArray | xr.Dataset, fit: Fit) -> xr
     return result.where(mask.drop_vars(mask.coords))
 
 
-def _labelled(
+def labelled(
     result: xr.DataArray, target: Target, fit: Fit, orders: Mapping[str, int], stderr: bool = False
 ) -> xr.DataArray:
     """Attach the target's coordinates, and name, units and history of what was evaluated."""
@@ -218,6 +218,18 @@ def per(units: str, *denominators: tuple[str, int]) -> str:
     plain = [(unit.partition(" since ")[0], n) for unit, n in denominators]
     below = [f"{u if _WORD.fullmatch(u) else f'({u})'}-{n}" for u, n in plain if u != "1" and n]
     return " ".join([units, *below] if units and units != "1" else below)
+
+
+def times(units: str, factors: tuple[tuple[str, int], ...]) -> str:
+    """Return units times powers of others; empty where one of these is unknown.
+
+    >>> times("degC", (("m", 2),))
+    'degC m2'
+    """
+    if any(not unit for unit, _ in factors):
+        return ""
+    named = [f"{unit if _WORD.fullmatch(unit) else f'({unit})'}{n if n > 1 else ''}" for unit, n in factors]
+    return " ".join([*([units] if units and (units != "1" or not named) else []), *named]) if units else ""
 
 
 def attributes(units: str, long_name: str, previous: str, what: str) -> dict[str, Any]:

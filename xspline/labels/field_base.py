@@ -14,11 +14,11 @@ from xspline.arguments import checked
 from xspline.labels import derivatives, evaluation
 from xspline.labels.errors import unknown_name
 from xspline.labels.fit import Fit, Request
+from xspline.labels.functionals.methods import WithFunctionals, merged
 from xspline.labels.read import targets
-from xspline.labels.report.text import FieldText
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
-from xspline.labels.uncertainty import Covariance, Requested
+from xspline.labels.uncertainty import Covariance, Requested, requested_if
 from xspline.solve.select import SOLVERS
 from xspline.spaces import Basis
 
@@ -53,7 +53,7 @@ class Equations:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FieldBase(FieldText, files.Stored, Generic[Data]):
+class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
     """A function u = φᵀc of labelled coordinates, or several along a dimension: what fields and draws of them share.
 
     Attributes
@@ -200,8 +200,48 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         >>> field.predict(x=[0.5, 1.0, 10.5]).round(2).values
         array([0.48, 0.84,  nan])
         """
-        error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
+        error = requested_if(stderr, method, draws, seed, smoothing_uncertainty)
         return self._evaluated(self._target(at, coords, chunks, extrapolate, mask), {}, device, error)
+
+    def __call__(self, *labels: Any) -> Any:
+        """Evaluate the field at points, as a function of arrays that are broadcast, such as NumPy's are.
+
+        Parameters
+        ----------
+        *labels
+            Of each fitted coordinate, in the order of ``field.space.names``. Arrays of NumPy, or all as DataArrays.
+
+        Returns
+        -------
+        ndarray or DataArray
+            Of the shape of the labels, with dimensions of independent fits behind it; as :meth:`predict` of DataArrays.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x = np.linspace(0, 10, 200)
+        >>> field = xs.fit(xr.DataArray(np.sin(x), {"x": x}, "x", "u"), x=24)
+        >>> field(np.array([0.5, 1.0])).round(2)
+        array([0.48, 0.84])
+        >>> track = xr.DataArray([0.5, 1.0], dims="time")
+        >>> xr.apply_ufunc(field, track).round(2).dims
+        ('time',)
+        """
+        names = self.space.names
+        if len(labels) != len(names) or len(self.fits) > 1:
+            raise TypeError(
+                f"field({', '.join(names)}) takes labels of each of these coordinates, in this order, and "
+                f"{len(labels)} were given, to a field of {', '.join(self.fits)}; by name: "
+                f"field.predict({names[0]}=...), and one variable of several is field[{next(iter(self.fits))!r}]"
+            )
+        if any(isinstance(own, xr.DataArray) for own in labels):
+            return self.predict(dict(zip(names, labels, strict=True)))
+        shaped = np.broadcast_arrays(*labels)
+        dims = [f"axis {k} of the labels" for k in range(shaped[0].ndim)]
+        points = {name: xr.Variable(dims, own) for name, own in zip(names, shaped, strict=True)}
+        values: Any = self.predict(points)
+        (variable,) = values.data_vars.values() if isinstance(values, xr.Dataset) else (values,)
+        return variable.transpose(*dims, ...).values
 
     @overload
     def derivative(
@@ -267,7 +307,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         >>> slope.name, slope.units, slope.round(2).values
         ('du_dx', 'K m-1', array([0.88, 0.07]))
         """
-        error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
+        error = requested_if(stderr, method, draws, seed, smoothing_uncertainty)
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs, limited=not self._is_whole)
         once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
         target = self._target(at, {}, chunks, extrapolate, mask, once=once)
@@ -324,7 +364,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         >>> (north * xs.EARTH_RADIUS).round(2).item()  # the slope of the sine, per radian
         1.0
         """
-        error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
+        error = requested_if(stderr, method, draws, seed, smoothing_uncertainty)
         names = derivatives.differentiated(self.space, dims)
         where = (self._target(at, {}, chunks, extrapolate, mask), names, geometry, device)
         gradients = [derivatives.gradient(fit, *where) for fit in self.fits.values()]
@@ -394,7 +434,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         ValueError
             The units of the coordinates differ, or latitude or longitude is among several of them in the plane.
         """
-        error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
+        error = requested_if(stderr, method, draws, seed, smoothing_uncertainty)
         names = derivatives.differentiated(self.space, dims)
         where = (self._target(at, {}, chunks, extrapolate, mask), names, geometry, device)
         values = self._each(lambda fit: derivatives.laplacian(fit, *where))
@@ -407,6 +447,57 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             return derivatives.laplacian_stderr(fit, *where, *self._roots(fit.name, error))
 
         return merged([values, self._each(error_of)])
+
+    @checked
+    def geostrophic(
+        self, at: Any = None, *, equator: float = 5.0, gravity: float = 9.80665, **options: Any
+    ) -> xr.Dataset:
+        """Evaluate the geostrophic velocity of a sea level: u = −g/f ∂η/∂y and v = g/f ∂η/∂x, on the sphere.
+
+        Parameters
+        ----------
+        at, **options
+            As for :meth:`gradient`, with ``stderr=True`` too.
+        equator
+            Degrees of latitude within which there is no velocity: f = 2Ω sin φ vanishes at the equator. Altimetry's
+            products take the balance of a β-plane within 5° (Lagerloef et al. 1999), which is not computed here.
+        gravity
+            g, in m s⁻².
+
+        Returns
+        -------
+        Dataset
+            ``u`` eastward and ``v`` northward, in m s⁻¹; with ``stderr=True`` also ``u_stderr`` and ``v_stderr``. Of a
+            geopotential height, the wind.
+
+        Raises
+        ------
+        ValueError
+            There are several variables, the values are no lengths, or latitude or longitude was not fitted.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> lat, lon = np.arange(30, 41.0), np.arange(0, 21.0)
+        >>> eta = xr.DataArray(-0.1 * lat[:, None] + 0 * lon, {"lat": lat, "lon": lon}, name="adt")
+        >>> field = eta.assign_attrs(units="m").spline.fit(lat=8, lon=8, penalty=0)
+        >>> velocity = field.geostrophic({"lat": [0.0, 36.0], "lon": 10.0}, extrapolate=True)
+        >>> velocity.u.round(3).values  # sea level falls towards the north, 10 cm a degree
+        array([  nan, 0.103])
+        """
+        if len(self.fits) > 1:
+            known = ", ".join(map(repr, self.fits))
+            raise ValueError(
+                f"geostrophic() takes one sea level, and this field has {known}; select it first: "
+                f"field[{next(iter(self.fits))!r}].geostrophic()"
+            )
+        if not 0 <= equator < 90:
+            raise ValueError(f"equator={equator:g} has to be a latitude in degrees, at least 0 and below 90")
+        (fit,) = self.fits.values()
+        derivatives.metres_in(fit.variable.units, fit.name)
+        names = derivatives.on_sphere(self.space)
+        slope = self.gradient(at, dims=names, geometry="sphere", **options)
+        return derivatives.geostrophic(fit, slope, names, equator, gravity)
 
     def select(self, **terms: type) -> Self:
         """Return the field with only one term of a coordinate's union: ``select(time=xs.Polynomial)`` is the trend.
@@ -504,17 +595,6 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
                     contents[f"fine__{k}__{key}"] = (own, array)
         return dataset.assign(contents).assign_attrs({files.ATTRIBUTE: json.dumps(meta)})
 
-    def _target(self, at: Any, coords: Any, chunks: Any, *where: Any, once: Any = None) -> targets.Target:
-        """Return what is evaluated at; `once` are labels in place of fitted ones."""
-        s, batch = self.statistics, [dim for v in self.variables.values() for dim in v.batch_dims]
-        fitted = {**(s._fitted or {}), **(once or {})} or None
-        return targets.resolve(self.space, fitted, s._chunks, batch, at, coords, chunks, *where)
-
-    def _each(self, result_of: Callable[[Fit], xr.DataArray]) -> Any:
-        """Return a Dataset named by variables for a Dataset's field, else the one DataArray."""
-        results = [result_of(fit) for fit in self.fits.values()]
-        return xr.Dataset({r.name: r for r in results}) if self.statistics._is_dataset else results[0]
-
     def _evaluated(
         self,
         target: targets.Target,
@@ -537,6 +617,10 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             return evaluation.evaluate(fit, target, orders, device, self._covariance(fit.name, requested))
 
         return self._each(error)
+
+    def _with_errors(self) -> Mapping[str, Fit]:
+        """Return the fits with their solutions; only a :class:`Field` has them."""
+        raise _without("stderr")
 
     def _covariance(self, name: str, requested: Requested) -> Covariance:
         """Return the covariance of one variable's coefficients; only a :class:`Field` has one."""
@@ -568,24 +652,7 @@ class Draws(FieldBase[Data]):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-def _requested(
-    stderr: bool, method: str | None, draws: int | None, seed: int, smoothing_uncertainty: bool
-) -> Requested | None:
-    """Return what error bars are requested beside values, None where there are to be none."""
-    if stderr:
-        return Requested(method, draws, seed, smoothing_uncertainty)
-    for name, value in (("method", method), ("draws", draws)):
-        if value is not None:
-            raise ValueError(f"{name}={value!r} is of the standard error, which takes stderr=True; add it")
-    return None
-
-
 def _without(name: str) -> AttributeError:
     return AttributeError(
         f"this holds draws along {SAMPLE!r}, which have no {name}; ask the field that they were drawn from"
     )
-
-
-def merged(datasets: Iterable[Any]) -> xr.Dataset:
-    """Return the variables of several Datasets of one target in one."""
-    return xr.merge(list(datasets), compat="override", combine_attrs="override").drop_encoding()

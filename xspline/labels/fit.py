@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import xarray as xr
@@ -14,17 +15,17 @@ import xarray as xr
 from xspline import execution
 from xspline.labels.errors import unknown_name
 from xspline.labels.fine.field import Fine
+from xspline.labels.inference.levels import Border, Levels
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
 from xspline.solve import (
-    Border,
     Choice,
     Factorisation,
-    Levels,
     Likelihood,
     Penalty,
     Resources,
     Roughness,
+    Scores,
     Sobolev,
     Solution,
     choice_for,
@@ -32,11 +33,15 @@ from xspline.solve import (
     condition,
     condition_bound,
     criterion_of,
+    scores_of,
     solve,
 )
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram, Sums
 from xspline.sums.memory import whitened
+
+#: Scores by the solution that they are of, as long as that is kept.
+_scores: WeakKeyDictionary[Solution, Scores] = WeakKeyDictionary()
 
 #: A penalty, or the name of the criterion that chooses one: "reml", "gcv" or "holders".
 RequestedPenalty: TypeAlias = Penalty | str
@@ -164,6 +169,45 @@ class Fit:
         """The coordinate along which errors remember; empty for independent ones."""
         memory = None if self.rho is None else self.statistics.total(self.name).memory
         return "" if memory is None else memory.series.dim
+
+    @property
+    def scores(self) -> Scores:
+        """Scores of the parts; periods that nobody named are as long as neighbours go together, and at least eight."""
+        if (known := _scores.get(self.solved)) is not None:
+            return known
+        sums = self.statistics._cumulated(self.name)
+        if self.rho is not None:
+            sums = [whitened(own, self.rho, self.space.frame) for own in sums]
+        scores = scores_of(sums, self.space, self.known_penalty, self.solved)
+        while self.statistics._is_in_periods and len(sums) >= 16 and scores.remember:
+            sums = sums[::-2][::-1]
+            scores = scores_of(sums, self.space, self.known_penalty, self.solved)
+        _scores[self.solved] = scores
+        return scores
+
+    @property
+    def by_scores(self) -> bool:
+        """Whether error bars are from scores, as ``errors="auto"`` takes them where errors of a time are alike."""
+        statistics = self.statistics
+        asks = self.solution is not None and statistics._decides and len(statistics.parts) > 1
+        asks = asks and not isinstance(self.penalty, SolvedApart)
+        return asks and self.scores.are_alike
+
+    @property
+    def errors(self) -> str:
+        """What ``errors="auto"`` takes errors for, and why; empty without."""
+        if self.solution is None or not self.statistics._decides:
+            return ""
+        series = f"AR(1) along {self.remembers}" if self.remembers else "independent"
+        if not self.by_scores:
+            return f"{series}; nothing that they share beyond"
+        count, periods, times = len(self.scores.used), self.statistics.periods, self.scores.mean_inflation
+        each = -(-len(periods) // count)
+        length = f" as long as {periods[-each][2]} to {periods[-1][3]}" if periods else ""
+        return (
+            f"{series}, and alike within {count} parts{length}, whose scores vary {times:.3g} times as much as "
+            "independent errors would make them"
+        )
 
     @property
     def likelihood(self) -> Likelihood:
@@ -319,6 +363,8 @@ class Fit:
             rows[key] = xr.DataArray(np.asarray(value), dims=dims, attrs=own)
         solver = f"{factorisation.choice.name}: {factorisation.choice.reason}"
         attrs = {"penalty": repr(self.penalty), "solver": solver}
+        if self.errors:
+            attrs["errors"] = self.errors
         if self.robust:
             attrs["robust"] = f"{self.robust['passes']} passes over the data"
         if sums.tally.outside:
@@ -442,15 +488,20 @@ def _remembering(
     if rho is None and memory is not None and memory.series.rho is not None:
         rho = np.full(sums.batch, memory.series.rho)
     given, rho = rho is not None, np.zeros(sums.batch) if rho is None else rho
+    by_parts = statistics._decides and len(statistics.parts) > 1
     for _ in range(10):
         before = rho
         white = whitened(sums, rho, space.frame)
         solution, penalty, choice = solution_of(white, space, requested, solver, (), resources)
+        fit = Fit(statistics, name, solution.coefficients, penalty, choice, solution, rho=rho)
         if given:
             break
-        rho = np.tanh(Likelihood(sums, space, penalty, solver, resources).maximum()[0])
-        given = not is_choice(requested) or bool(np.max(np.abs(rho - before), initial=0.0) < 0.01)
-    return Fit(statistics, name, solution.coefficients, penalty, choice, solution, rho=rho)
+        # Where errors are alike in space, functions take more of them; at first that is not told from what remembers.
+        inflation = np.maximum(fit.scores.inflation, 1.0) if by_parts and rho.any() else 1.0
+        rho = np.tanh(Likelihood(sums, space, penalty, solver, resources, inflation=inflation).maximum()[0])
+        settles = by_parts or is_choice(requested)
+        given = not settles or bool(np.max(np.abs(rho - before), initial=0.0) < 0.01)
+    return fit
 
 
 def _without_weak(fit: Fit) -> Fit:

@@ -111,8 +111,57 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
     def _complete(self, name: str) -> Sums:
         """Return the total of one variable with the edges of all parts joined, where errors remember."""
         if (name, True) not in self._total_cache:
-            self._total_cache[name, True] = closed(self.total(name), self.space)
+            many = len(self.periods) > 1
+            self._total_cache[name, True] = (
+                self._cumulated(name)[-1] if many else closed(self.total(name), self.space)
+            )
         return self._total_cache[name, True]
+
+    @property
+    def _decides(self) -> bool:
+        """Whether error bars follow from what residuals show, as ``errors="auto"`` asks for."""
+        return bool(self.parts) and all(part.provenance.get("errors") == "auto" for part in self.parts)
+
+    def _cumulated(self, name: str) -> list[Sums]:
+        """Return the sums of the first part, of the first two, and so on; parts of one period, by "auto", are one."""
+        self._check_several()
+        if name not in self._cumulated_cache:
+            groups: dict[Any, list[Sums]] = {}
+            for part in self.parts:
+                key = tuple(part.provenance["period"]) if self._is_in_periods else part.digest
+                groups.setdefault(key, []).append(part.sums[name])
+            keys, sums = self.periods or list(groups), list[Sums]()
+            for key in keys:
+                merged = Sums.merge([*sums[-1:], *groups[key]], self.space.frame)
+                sums.append(closed(merged, self.space, is_last=key == keys[-1]))
+            self._cumulated_cache[name] = sums
+        return self._cumulated_cache[name]
+
+    @functools.cached_property
+    def _cumulated_cache(self) -> dict[str, list[Sums]]:
+        return {}
+
+    @property
+    def periods(self) -> list[tuple[float, float, str, str]]:
+        """The periods that nobody named which parts are: the first and the last number and label of each, in order."""
+        if not self._is_in_periods:
+            return []
+        return sorted({tuple(part.provenance["period"]) for part in self.parts})
+
+    @property
+    def _is_in_periods(self) -> bool:
+        """Whether parts are periods that nobody named."""
+        return all("period" in part.provenance for part in self.parts)
+
+    def _check_several(self) -> None:
+        """Raise ValueError unless there are two parts, of which one can be left out."""
+        if len(self.parts) < 2:
+            held = ", ".join(part.describe() for part in self.parts) or "none"
+            why = ", into which others were collapsed" if self._collapsed else ""
+            raise ValueError(
+                f"there is nothing to leave out: the statistics have {len(self.parts)} part ({held}{why}); label the "
+                'observations with holders, for example fit(..., holder="time.year"), or merge those of several'
+            )
 
     def _check_independent(self, what: str) -> None:
         """Raise ValueError where errors remember, which `what` does not know of."""

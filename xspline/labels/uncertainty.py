@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,15 @@ from xspline.kernels import Group, Layout
 from xspline.kernels.series.lags import closed
 from xspline.labels.fine.field import rows_of
 from xspline.labels.fit import Fit, selection
-from xspline.solve import ConvergenceError, Factorisation, Penalty, SingularSystemError, TooLargeError, solve
+from xspline.solve import (
+    ConvergenceError,
+    Factorisation,
+    Penalty,
+    SingularSystemError,
+    Solution,
+    TooLargeError,
+    solve,
+)
 from xspline.solve import strength_derivatives as derivatives_by_log_strength
 from xspline.solve.progress import counted
 from xspline.sums import Gram, leave_one_out, masked_pairs, observed_cells, outer_pairs
@@ -25,7 +33,9 @@ from xspline.sums.memory import whitened
 
 Array = NDArray[np.float64]
 
-METHODS = ("exact", "draws", "jackknife")
+#: Those that ask parts how far errors are alike; they take the penalty as given.
+PARTS_METHODS = ("jackknife", "scores")
+METHODS = ("exact", "draws", *PARTS_METHODS)
 #: Draws behind a standard error, n of which leave a relative error of 1/√(2n): where a solver iterates (5 %), for what
 #: a system differs by from one that knows its inverse (11 % of that), where the inverse is known and draws cost little
 #: (2.5 %), and at least (22 %).
@@ -75,13 +85,14 @@ class Requested:
     Parameters
     ----------
     method : "exact": σ̂² (G + Λ)⁻¹, the Bayesian covariance (Wahba 1983; Nychka 1988). "draws": this from draws of the
-        coefficients. "jackknife": from fits without one part at a time (delete-a-group jackknife). None: exact where
-        the solver knows the inverse and its pairs fit in memory, else draws.
+        coefficients. "jackknife": from fits without one part at a time (delete-a-group jackknife). "scores": from what
+        each part moves the fit by. None: scores where ``errors="auto"`` found errors alike in space, exact where the
+        solver knows the inverse and its pairs fit in memory, else draws.
     draws : how many; None: 200 where the solver iterates, 40 of what few changing gaps alone leave open, 800 where it
         knows the inverse.
     seed : of their random numbers.
     smoothing_uncertainty : whether to add J Cov(log λ) Jᵀ with J = ∂c/∂log λ, what a choice by REML leaves open (Wood,
-        Pya and Säfken 2016). The jackknife never does: Cov(log λ) takes errors as independent.
+        Pya and Säfken 2016). Parts never do: Cov(log λ) takes errors as independent.
 
     Raises
     ------
@@ -93,6 +104,11 @@ class Requested:
     draws: int | None = None
     seed: int = 0
     smoothing_uncertainty: bool = True
+
+    def by_parts(self, fit: Fit) -> str:
+        """Return the method if it is one by parts, as it is by default where errors are alike in space; else ""."""
+        method = self.method or ("scores" if fit.by_scores else "")
+        return method if method in PARTS_METHODS else ""
 
     def __post_init__(self) -> None:
         if self.method is not None and self.method not in METHODS:
@@ -111,6 +127,18 @@ class Requested:
             )
         if not (_is_integer(self.seed) and self.seed >= 0):
             raise ValueError(f"seed={self.seed!r}: the seed of the draws is an integer, 0 or more")
+
+
+def requested_if(
+    stderr: bool, method: str | None, draws: int | None, seed: int, smoothing_uncertainty: bool
+) -> Requested | None:
+    """Return what error bars are requested beside values, None where there are to be none."""
+    if stderr:
+        return Requested(method, draws, seed, smoothing_uncertainty)
+    for name, value in (("method", method), ("draws", draws)):
+        if value is not None:
+            raise ValueError(f"{name}={value!r} is of the standard error, which takes stderr=True; add it")
+    return None
 
 
 def _is_integer(value: object) -> bool:
@@ -133,7 +161,7 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
         return _beside_fine(fit, requested)
     frame, factorisation = fit.space.frame, fit.solved.factorisation
     nbytes = 8 * math.prod((*frame.sizes, *frame.offsets, *fit.variable.batch_shape))
-    method = requested.method
+    method = requested.by_parts(fit) or requested.method
     if method is None:
         method = "exact" if factorisation.knows_inverse and nbytes <= MAX_PAIRS else "draws"
     added = _left_open_if(fit, requested, method)
@@ -149,11 +177,10 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
         case "draws":
             n = number_of_draws(fit, requested)
             pairs = _drawn_pairs(fit, n, np.random.default_rng(requested.seed), nbytes)
-        case "jackknife":
-            pairs = outer_pairs(jackknife_replicates(fit, device), frame)
-    for root in (added, _of_offsets(fit)):
-        if root is not None:
-            pairs = pairs + outer_pairs(root, frame)
+        case _:
+            pairs = outer_pairs(replicates(fit, method, device), frame)
+    for root in _added(fit, requested, method):
+        pairs = pairs + outer_pairs(root, frame)
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
     assumed = _assumptions(fit, requested, method, added is not None)
@@ -164,6 +191,8 @@ def degrees_of_freedom(fit: Fit, requested: Requested, method: str) -> Array:
     """Return those of the standard errors of a single field, over the batch; NaN where nothing is left."""
     if method == "jackknife":
         left = sum(np.broadcast_to(s.count > 0, fit.variable.batch_shape) for s in fit.sums) - 1.0
+    elif method == "scores":
+        left = np.broadcast_to(fit.scores.used.sum(axis=0), fit.variable.batch_shape) - 1.0
     else:
         left = np.broadcast_to(fit.total.count - fit.edf_and_rss[0], fit.variable.batch_shape)
     left = np.where(left > 0, left, np.nan)
@@ -174,24 +203,33 @@ def degrees_of_freedom(fit: Fit, requested: Requested, method: str) -> Array:
 
 def _exact_pairs(fit: Fit) -> Array:
     """Return the pair form of σ̂² (G + Λ)⁻¹; where ρ was chosen, of its mixture over what that leaves open."""
-    memory = fit.statistics.total(fit.name).memory if fit.rho is not None else None
-    if memory is None or memory.series.rho is not None:
+    if (nodes := _memory_nodes(fit)) is None:
         return np.asarray(fit.solved.factorisation.inverse_pairs() * fit.sigma() ** 2)
-    likelihood, axes = fit.likelihood, len(fit.space.shape)
-    pairs, square = np.zeros(()), np.zeros(())
-    for _, share, (sums, solution) in likelihood.nodes(*likelihood.maximum()):
-        degrees = np.maximum(sums.count - solution.factorisation.edf(), 1)
-        pairs = pairs + share * solution.rss / degrees * solution.factorisation.inverse_pairs()
+    pairs, square, axes = np.zeros(()), np.zeros(()), len(fit.space.shape)
+    for share, variance, solution in nodes:
+        pairs = pairs + share * variance * solution.factorisation.inverse_pairs()
         apart = np.where(solution.determined, solution.coefficients - fit.solved.coefficients, np.nan)
         square = square + outer_pairs(np.expand_dims(apart * np.sqrt(share), axes), fit.space.frame)
     return np.asarray(pairs + square)
+
+
+def _memory_nodes(fit: Fit) -> Iterator[tuple[Any, Array, Solution]] | None:
+    """Return shares, variances of an observation and solutions over what is left open of ρ; None where it is known."""
+    memory = fit.statistics.total(fit.name).memory if fit.rho is not None else None
+    if memory is None or memory.series.rho is not None:
+        return None
+    likelihood = fit.likelihood
+    return (
+        (share, solution.rss / np.maximum(sums.count - solution.factorisation.edf(), 1), solution)
+        for _, share, (sums, solution) in likelihood.nodes(*likelihood.maximum())
+    )
 
 
 def roots(fit: Fit, requested: Requested, device: str | None = None) -> tuple[list[Array], dict[str, Any]]:
     """Return x_m, [K.., m, b..], with Σ x_m x_mᵀ the covariance of the coefficients, and what it assumes.
 
     A sum of derivatives along several coordinates needs them: its variance is no sum over the pair form. They are
-    draws about the estimate, or the replicates of the jackknife.
+    draws about the estimate, or the replicates of parts.
 
     Raises
     ------
@@ -202,27 +240,181 @@ def roots(fit: Fit, requested: Requested, device: str | None = None) -> tuple[li
             "method='exact': the error of a Laplacian over several coordinates is known from draws of the "
             "coefficients or by the jackknife; leave method out, or pass method='jackknife'"
         )
-    method = requested.method or "draws"
-    added = _left_open_if(fit, requested, method)
+    method = requested.by_parts(fit) or requested.method or "draws"
+    with_choice = _left_open_if(fit, requested, method) is not None
+    attrs = _assumptions(fit, requested, method, with_choice)
+    return list(_root_parts(fit, requested, method, device)), attrs
+
+
+def _root_parts(fit: Fit, requested: Requested, method: str, device: str | None) -> Iterator[Array]:
+    """Yield the roots of `roots`, some at a time; of "exact" what the choice of λ leaves open alone."""
+    keep = selection(fit.space, fit.selected, len(fit.space.shape) + 1 + len(fit.variable.batch_shape))
+    if method in PARTS_METHODS:
+        yield replicates(fit, method, device) * keep
+    elif method == "draws":
+        n = number_of_draws(fit, requested)
+        for part in _drawn(fit, n, np.random.default_rng(requested.seed)):
+            yield part / math.sqrt(n) * keep
+    for added in _added(fit, requested, method):
+        yield added * keep
+
+
+# ---- linear functionals: variances of wᵀc, and covariances between several
+
+
+Marginals = Sequence[tuple[tuple[int, ...], Array]]
+
+
+def applied(marginals: Marginals, vectors: Array) -> Array:
+    """Return wᵀx of vectors x, [K.., ...], for all products w of one row of each marginal: [n.., ...].
+
+    A marginal has coefficient axes and rows [n, K..] over these; together they have all axes.
+    """
+    axes = sum(len(own) for own, _ in marginals)
+    rest = list(range(axes, vectors.ndim))
+    out = [vectors.ndim + i for i in range(len(marginals))]
+    given: list[Any] = [vectors, [*range(axes), *rest]]
+    for i, (own, rows) in enumerate(marginals):
+        given += [rows, [out[i], *own]]
+    return np.asarray(np.einsum(*given, [*out, *rest], optimize="greedy"))
+
+
+def functional_roots(
+    fit: Fit, marginals: Marginals, requested: Requested, device: str | None = None
+) -> tuple[Iterator[Array], dict[str, Any]]:
+    """Return y_m, [n.., m, b..], some at a time, with Σ y_m y_mᵀ the covariance of all wᵀc, and what it assumes.
+
+    The exact ones take a solve for each w, or for each function where labels are more than these, by any solver. Where
+    that is more solves than there are draws, method None takes draws.
+
+    Raises
+    ------
+    ValueError : the field is fine, whose errors are not known by coefficients; a covariance that is too large.
+    """
+    if fit.whole is not None:
+        raise ValueError(
+            f"the errors of means of {fit.name!r} hang on how errors of its fine field go together, which neighbours "
+            "do not tell; pass stderr=False, take a term, field.select(time=xs.Polynomial).mean(...), or fit a single "
+            "field, fit(..., fine=False)"
+        )
+    few = [rows.shape[0] <= math.prod(rows.shape[1:]) for _, rows in marginals]
+    reduced = [
+        (axes, rows if own else np.eye(math.prod(rows.shape[1:])).reshape(-1, *rows.shape[1:]))
+        for own, (axes, rows) in zip(few, marginals, strict=True)
+    ]
+    count, batch = math.prod(rows.shape[0] for _, rows in reduced), fit.variable.batch_shape
+    method = requested.method if fit.fine is not None else requested.by_parts(fit) or requested.method
+    if method is None:
+        most = DIRECT_DRAWS if fit.solved.factorisation.knows_inverse else DRAWS
+        method = "exact" if count <= most or fit.fine is not None else "draws"
+    if method == "exact" and 8 * count**2 * math.prod(batch) > MAX_PAIRS:
+        raise TooLargeError(
+            f"the exact covariance of {count:,} weighted sums of {fit.name!r} is larger than "
+            f"{MAX_PAIRS / 2**30:.0f} GiB; pass method='draws', or fewer labels"
+        )
+    if fit.fine is not None and method != "exact":
+        raise ValueError(
+            f"method={method!r}: the errors of terms beside a fine field come from its neighbours; leave method out"
+        )
+    added = None if fit.fine is not None else _left_open_if(fit, requested, method)
     attrs = _assumptions(fit, requested, method, added is not None)
-    if method == "jackknife":
-        return [jackknife_replicates(fit, device)], attrs
-    n = number_of_draws(fit, requested)
-    drawn = [part / math.sqrt(n) for part in _drawn(fit, n, np.random.default_rng(requested.seed))]
-    drawn += [root for root in (added, _of_offsets(fit)) if root is not None]
-    return [part * selection(fit.space, fit.selected, part.ndim) for part in drawn], attrs
+    if fit.fine is not None:
+        attrs = {"method": method, "comment": OF_NEIGHBOURS}
+
+    def parts() -> Iterator[Array]:
+        if method == "exact":
+            root = _exact_root(fit, reduced)
+            for i, ((_, rows), own) in enumerate(zip(marginals, few, strict=True)):
+                if not own:
+                    flat = rows.reshape(rows.shape[0], -1)
+                    root = np.moveaxis(np.tensordot(flat, root, axes=(1, i)), 0, i)
+            yield root
+        if fit.fine is None:
+            for part in _root_parts(fit, requested, str(method), device):
+                yield applied(marginals, part)
+
+    return parts(), attrs
+
+
+def _exact_root(fit: Fit, marginals: Marginals) -> Array:
+    """Return roots [n.., m, b..] of the exact covariance of wᵀc, of that of terms beside a fine field too."""
+    counts, factorisation = [rows.shape[0] for _, rows in marginals], fit.solved.factorisation
+    if fit.fine is not None:
+        square = _between_beside_fine(fit, marginals)
+    elif (nodes := _memory_nodes(fit)) is None:
+        square = _between(fit, factorisation, marginals) * fit.sigma() ** 2
+    else:
+        square = np.zeros(())
+        for share, variance, solution in nodes:
+            square = square + share * variance * _between(fit, solution.factorisation, marginals)
+            apart = np.where(solution.determined, solution.coefficients - fit.solved.coefficients, np.nan)
+            keep = selection(fit.space, fit.selected, apart.ndim)
+            off = applied(marginals, apart * keep).reshape(-1, *apart.shape[len(fit.space.shape) :])
+            square = square + share * off[:, None] * off[None]
+    last = np.moveaxis(
+        np.broadcast_to(square, (*square.shape[:2], *fit.variable.batch_shape)), (0, 1), (-2, -1)
+    )
+    known = np.isfinite(last).all(axis=(-2, -1), keepdims=True)
+    values, vectors = np.linalg.eigh(np.where(known, last + np.swapaxes(last, -2, -1), 0.0) / 2)
+    root = np.where(known, vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :], np.nan)
+    return np.moveaxis(root, (-2, -1), (0, 1)).reshape((*counts, -1, *fit.variable.batch_shape))
+
+
+def _between(fit: Fit, factorisation: Factorisation, marginals: Marginals) -> Array:
+    """Return wᵀ (G + Λ)⁻¹ w' of all products w and w' of rows, [N, N, b..]; batch extents of 1 are shared."""
+    space, batch = fit.space, len(fit.variable.batch_shape)
+    keep, counts = selection(space, fit.selected), [rows.shape[0] for _, rows in marginals]
+    total, columns = math.prod(counts), []
+    step = max(DRAWN // (space.size * math.prod(factorisation.determined.shape)), 1)
+    for first in counted(total, step, "solves for the error"):
+        index = np.unravel_index(np.arange(first, min(first + step, total)), counts)
+        operands: list[Any] = []
+        for own, (axes, rows) in zip(index, marginals, strict=True):
+            operands += [rows[own], [len(space.shape), *axes]]
+        rhs = np.einsum(*operands, list(range(len(space.shape) + 1))) * keep[..., None]
+        solved = factorisation.solve(rhs.reshape(*rhs.shape, *(1,) * batch))
+        solved = solved * keep.reshape(*keep.shape, *(1,) * (1 + batch))
+        some = applied(marginals, solved)
+        columns.append(some.reshape(total, *some.shape[len(counts) :]))
+    return np.concatenate(columns, axis=1)
+
+
+def _between_beside_fine(fit: Fit, marginals: Marginals) -> Array:
+    """Return the covariance [N, N, b..] of wᵀc of terms beside a fine field, as `_beside_fine` has it of points."""
+    root, data, _ = _sandwich(fit)
+
+    def square(x: Array) -> Array:
+        keep = selection(fit.space, fit.selected, x.ndim)
+        y = applied(marginals, x * keep)
+        y = y.reshape(-1, *y.shape[len(marginals) :])
+        return np.asarray(np.einsum("im...,jm...->ij...", y, y))
+
+    if data is None:
+        return square(root)
+    held_back = _between(fit, fit.solved.factorisation, marginals) - square(data)
+    return square(root) + held_back * fit.sigma() ** 2
 
 
 def _left_open_if(fit: Fit, requested: Requested, method: str) -> Array | None:
     """Return what the choice of λ leaves open, where that was requested and the method knows it."""
-    return left_open(fit) if requested.smoothing_uncertainty and method != "jackknife" else None
+    return left_open(fit) if requested.smoothing_uncertainty and method not in PARTS_METHODS else None
 
 
-def _of_offsets(fit: Fit) -> Array | None:
-    """Return x_m, [K.., m, b..], with Σ x_m x_mᵀ what offsets of holders leave open, if there are some."""
-    if fit.levels is None or fit.border is None or not fit.levels.offsets:
-        return None
-    return np.asarray(fit.border.roots * fit.sigma())
+def _added(fit: Fit, requested: Requested, method: str) -> list[Array]:
+    """Return roots of what the choice of λ and the offsets of holders leave open; none by parts, which see it all."""
+    roots = [_left_open_if(fit, requested, method)]
+    if fit.border is not None and method not in PARTS_METHODS:
+        roots.append(fit.border.roots * fit.sigma())
+    return [root for root in roots if root is not None and root.shape[len(fit.space.shape)]]
+
+
+def _check_offsets(fits: Iterable[Fit]) -> None:
+    """Raise ValueError where there are offsets, which fits without a part do not know."""
+    if any(fit.levels is not None and fit.levels.offsets for fit in fits):
+        raise ValueError(
+            "fits without one holder do not know its offset, so that parts tell nothing of how well they predict it, "
+            "nor of errors; solve without offsets='holders', or take method='exact' or 'draws'"
+        )
 
 
 def number_of_draws(fit: Fit, requested: Requested) -> int:
@@ -237,8 +429,8 @@ def number_of_draws(fit: Fit, requested: Requested) -> int:
 
 def _assumptions(fit: Fit, requested: Requested, method: str, with_choice: bool) -> dict[str, Any]:
     """Return the attributes of a standard error: by what method it is known, and what that assumes."""
-    if method == "jackknife":
-        n = len(fit.sums)
+    if method in PARTS_METHODS:
+        n = len(fit.sums) if method == "jackknife" else len(fit.scores.used)
         comment = f"assumes errors that are independent between the {n} parts, not within them"
         return {"method": method, "comment": comment, "degrees_of_freedom": n - 1}
     comment = INDEPENDENT if fit.rho is None else "assumes AR(1) errors"
@@ -262,6 +454,22 @@ def _beside_fine(fit: Fit, requested: Requested) -> Covariance:
             f"method={requested.method!r}: the errors of a field with a fine part come from its neighbours; for other "
             "ones fit a single field, fit(..., fine=False)"
         )
+    root, data, alike = _sandwich(fit)
+    frame, factorisation = fit.space.frame, fit.solved.factorisation
+    pairs = outer_pairs(root, frame)
+    if data is not None:
+        pairs = pairs + (factorisation.inverse_pairs() - outer_pairs(data, frame)) * fit.sigma() ** 2
+    if fit.selected:
+        pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
+    degrees = alike if fit.whole is None else fit.whole.degrees.reshape(alike.shape)
+    return Covariance(pairs, {"method": "exact", "comment": OF_NEIGHBOURS}, degrees)
+
+
+def _sandwich(fit: Fit) -> tuple[Array, Array | None, Array]:
+    """Return x_m, [K.., m, b..], of what errors leave open, those of A⁻¹ΦᵀWΦA⁻¹, and degrees of freedom [b..].
+
+    The second is None where no penalty that an exact solver knows holds anything back.
+    """
     members, alike = () if fit.fine is None else fit.fine.members, []
     space, frame, batch = fit.space, fit.space.frame, fit.variable.batch_shape
     axes, factorisation = len(frame.sizes), fit.solved.factorisation
@@ -280,14 +488,10 @@ def _beside_fine(fit: Fit, requested: Requested) -> Covariance:
         alike.append(freedom)
     solved = [_stacked(parts, batch, axes) for parts in (roots, evens)]
     weight = fit.total.weight / np.maximum(fit.total.count, 1)
-    pairs = outer_pairs(factorisation.solve(solved[0] * weight), frame)
+    data = None
     if penalised and factorisation.knows_inverse:
-        data = outer_pairs(factorisation.solve(solved[1] * np.sqrt(weight)), frame)
-        pairs = pairs + (factorisation.inverse_pairs() - data) * fit.sigma() ** 2
-    if fit.selected:
-        pairs = masked_pairs(pairs, selection(space, fit.selected), frame)
-    degrees = np.array(alike) if fit.whole is None else fit.whole.degrees
-    return Covariance(pairs, {"method": "exact", "comment": OF_NEIGHBOURS}, degrees.reshape(batch))
+        data = factorisation.solve(solved[1] * np.sqrt(weight))
+    return factorisation.solve(solved[0] * weight), data, np.array(alike).reshape(batch)
 
 
 def _stacked(parts: Sequence[Array], batch: tuple[int, ...], axes: int) -> Array:
@@ -346,12 +550,11 @@ def left_open(fit: Fit) -> Array | None:
 def deviations(fit: Fit, n: int, rng: np.random.Generator, requested: Requested) -> Iterator[Array]:
     """Yield n draws of the coefficients about their estimate, [K.., m, b..], with the covariance of their errors.
 
-    Members of a batch share λ, and so a draw of it. Those of the jackknife are sums of its replicates.
+    Members of a batch share λ, and so a draw of it. Those by parts are sums of their replicates.
     """
-    axis, by_parts = len(fit.space.shape), requested.method == "jackknife"
-    both = (_left_open_if(fit, requested, "draws"), _of_offsets(fit))
-    roots = [jackknife_replicates(fit)] if by_parts else [root for root in both if root is not None]
-    for drawn in _drawn(fit, n, rng, none=by_parts):
+    axis, by_parts = len(fit.space.shape), requested.by_parts(fit)
+    roots = [replicates(fit, by_parts)] if by_parts else _added(fit, requested, "draws")
+    for drawn in _drawn(fit, n, rng, none=bool(by_parts)):
         for added in roots:
             weights = rng.standard_normal((added.shape[axis], drawn.shape[axis]))
             drawn += np.moveaxis(np.tensordot(added, weights, axes=(axis, 0)), -1, axis)
@@ -393,18 +596,8 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
     if any(fit.is_lazy for fit in fits.values()):
         raise ValueError("this field is still lazy (compute=False); call .compute() first")
     parts, space = statistics.parts, statistics.space
-    if len(parts) < 2:
-        held = ", ".join(part.describe() for part in parts) or "none"
-        why = ", into which others were collapsed" if statistics._collapsed else ""
-        raise ValueError(
-            f"there is nothing to leave out: the statistics have {len(parts)} part ({held}{why}); label the "
-            'observations with holders, for example fit(..., holder="time.year"), or merge those of several'
-        )
-    if any(fit.levels is not None and fit.levels.offsets for fit in fits.values()):
-        raise ValueError(
-            "fits without one holder do not know its offset, so that nothing tells how well they predict it, and the "
-            "jackknife nothing of the others; solve without offsets='holders', or take method='exact' or 'draws'"
-        )
+    _check_offsets(fits.values())
+    statistics._check_several()
     remaining = {name: leave_one_out(fit.sums, space.frame) for name, fit in fits.items()}
     for name, fit in fits.items():
         if fit.rho is not None:
@@ -430,6 +623,15 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
                 'the field; take parts that overlap more (holder="time.year", say), or pass a penalty'
             )
     return {name: np.stack(by_part, axis=len(space.shape)) for name, by_part in coefficients.items()}
+
+
+def replicates(fit: Fit, method: str, device: str | None = None) -> Array:
+    """Return deviations [K.., B, b..] whose squares add up to the variance of everything linear in c, by parts."""
+    _check_offsets([fit])
+    if method == "jackknife":
+        return jackknife_replicates(fit, device)
+    own = fit.scores.replicates
+    return np.asarray(own * selection(fit.space, fit.selected, own.ndim))
 
 
 def jackknife_replicates(fit: Fit, device: str | None = None) -> Array:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy.interpolate import make_interp_spline
 
 from xspline.labels.field_base import FieldBase
 from xspline.labels.read.coordinates import in_units_of
@@ -121,6 +120,9 @@ def _along_labels(
             f"known {name!r} has labels of {dim!r} from {x[0]:g} to {x[-1]:g}, but the equation holds from "
             f"{nodes.min():g} to {nodes.max():g}; pass it on all of the domain, or as a function"
         )
+    # Not above: few equations have knowns, and each import makes that of the package longer.
+    from scipy.interpolate import make_interp_spline
+
     degree = min(DEGREE, x.size - 1)
     degree -= degree % 2 == 0 and degree > 0
     return np.asarray(make_interp_spline(x, values, k=degree, axis=axis)(nodes))

@@ -126,7 +126,6 @@ def _check_powers(equations: Sequence[Equation]) -> None:
 
 
 def _estimates(problem: EquationProblem, method: str) -> Estimates:
-    """Return the constants of one member."""
     if method == "weak":
         weak = problem.weak(combinations=16)
         left = max(sum(int(s.count) for s in problem.sums.values()) - len(weak.value), 1)

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import special
 from scipy.spatial import cKDTree
 
 Array = NDArray[np.float64]
 #: Residuals, at least, that say anything.
 FEWEST = 20
 #: The median of |u| of a normal distribution of variance 1.
-MEDIAN = float(stats.norm.ppf(0.75))
+MEDIAN = float(special.ndtri(0.75))
 #: The probability of a false alarm in one question to clean data.
 CHANCE = 2e-3
 #: Standard deviations from which a residual counts as far away.
@@ -52,10 +52,10 @@ def tails(u: Array, suspects: Array, count: int) -> dict[str, Any]:
     scale = max(float(np.median(u)) / MEDIAN, np.finfo(float).tiny)
     beyond = int(np.sum(suspects > FAR * scale * sure))
     chance = CHANCE / (2 * count)
-    normal = float(stats.norm.isf(chance))
-    is_heavy = beyond > stats.binom.isf(CHANCE, count, 2 * stats.norm.sf(FAR))
+    normal = -float(special.ndtri(chance))
+    is_heavy = special.bdtrc(beyond - 1, count, 2 * special.ndtr(-FAR)) <= CHANCE
     is_heavy |= bool(np.any(suspects > normal * scale * sure))
-    most = float(stats.beta.ppf(0.975, beyond + 1, max(count - beyond, 1)))
+    most = float(special.betaincinv(beyond + 1, max(count - beyond, 1), 0.975))
     limit = max(_quantile(most, chance), normal)
     return {
         "far": int(np.sum(suspects > limit * scale * sure)),
@@ -72,12 +72,13 @@ def _quantile(share: float, chance: float) -> float:
     Its degrees of freedom are those with which a share of it is beyond three of these, and three at least: where tails
     seem heavier, large errors are better called gross.
     """
+    from scipy.optimize import brentq  # not above: it makes the import of the package longer
 
     def unit(freedom: float) -> float:
-        return float(MEDIAN / stats.t.ppf(0.75, freedom))
+        return float(MEDIAN / special.stdtrit(freedom, 0.75))
 
     def excess(freedom: float) -> float:
-        return 2 * float(stats.t.sf(FAR / unit(freedom), freedom)) - share
+        return 2 * float(special.stdtr(freedom, -FAR / unit(freedom))) - share
 
     fewest, most = 3.0, 200.0
     if excess(fewest) <= 0:
@@ -85,8 +86,8 @@ def _quantile(share: float, chance: float) -> float:
     elif excess(most) >= 0:
         freedom = most
     else:
-        freedom = float(optimize.brentq(excess, fewest, most))
-    return unit(freedom) * float(stats.t.isf(chance, freedom))
+        freedom = float(brentq(excess, fewest, most))
+    return -unit(freedom) * float(special.stdtrit(freedom, chance))
 
 
 def correlation(pairs: list[Pairs]) -> float:
@@ -96,7 +97,7 @@ def correlation(pairs: list[Pairs]) -> float:
     if square == 0:
         return 0.0
     value = sum(own.product for own in pairs) / square
-    return value if value > max(CORRELATED, stats.norm.isf(CHANCE / 4) / math.sqrt(count)) else 0.0
+    return value if value > max(CORRELATED, -special.ndtri(CHANCE / 4) / math.sqrt(count)) else 0.0
 
 
 def along_axis(u: Array, axis: int) -> Pairs:
@@ -123,6 +124,9 @@ def unevenness(columns: Mapping[str, Array], u: Array) -> dict[str, float]:
 
     Only where that is no chance, by an analysis of variance of their sizes (Levene 1960).
     """
+    # Not above: its import takes as long as half of that of xarray.
+    from scipy.stats import f_oneway
+
     uneven = {}
     size = np.minimum(np.abs(u), FAR)
     for name, x in columns.items():
@@ -135,7 +139,7 @@ def unevenness(columns: Mapping[str, Array], u: Array) -> dict[str, float]:
             continue
         medians = [float(np.median(group)) for group in groups]
         ratio = max(medians) / max(min(medians), np.finfo(float).tiny)
-        if ratio > UNEVEN and float(stats.f_oneway(*groups).pvalue) < CHANCE / 100:
+        if ratio > UNEVEN and float(f_oneway(*groups).pvalue) < CHANCE / 100:
             uneven[name] = ratio
     return uneven
 

@@ -19,9 +19,9 @@ from xspline.solve.select import SOLVERS as SOLVERS
 from xspline.solve.smoothing.choose import Smoothing as Smoothing
 from xspline.solve.smoothing.choose import choose as choose
 from xspline.solve.smoothing.family import choice_for as choice_for
-from xspline.solve.smoothing.holders import Border as Border
-from xspline.solve.smoothing.holders import Levels as Levels
 from xspline.solve.smoothing.memory import Likelihood as Likelihood
+from xspline.solve.smoothing.scores import Scores as Scores
+from xspline.solve.smoothing.scores import scores_of as scores_of
 from xspline.solve.solution import Solution as Solution
 from xspline.solve.solution import condition as condition
 from xspline.solve.solution import condition_bound as condition_bound

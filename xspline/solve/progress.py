@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 LOGGER = logging.getLogger("xspline")
 PATIENCE_S = 2.0  # seconds that work may take before a line says how far it is
 INTERVAL_S = 0.5  # between two looks of the line: what is told more often is not read
-TICK_S = 1.0  # between two where nothing is told
 THREAD = "xspline progress"
 
 
@@ -101,17 +100,17 @@ class _Screen:
         if self.lines and is_main_thread():
             with self.lock:
                 self.lines[-1].detail = detail
-                self.show(INTERVAL_S)
+                self.show()
 
     def keep(self, done: threading.Event) -> None:
-        while not done.wait(TICK_S):
+        while not done.wait(INTERVAL_S):
             with self.lock:
                 if self.lines and not done.is_set():
-                    self.show(TICK_S)
+                    self.show()
 
-    def show(self, pause: float) -> None:
+    def show(self) -> None:
         now = time.monotonic()
-        if now - self.start >= PATIENCE_S and now - self.shown_at >= pause:
+        if now - self.start >= PATIENCE_S and now - self.shown_at >= INTERVAL_S:
             parts = (f"{line.text}, {line.detail}" if line.detail else line.text for line in self.lines)
             self.write(f"{': '.join(parts)}, {now - self.start:.0f} s")
             self.shown_at = now

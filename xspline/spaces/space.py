@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, NoReturn, TypeAlias
 
@@ -27,14 +27,14 @@ Bools: TypeAlias = NDArray[np.bool_]
 SPACE_SCHEMA = 1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Frame:
-    """Geometry of the coefficients: all that sums of them need to know."""
+    """Geometry of the coefficients: all that sums of them need to know. Hashed without the constant."""
 
     sizes: tuple[int, ...]  # K per axis
     offsets: tuple[int, ...]  # O per axis
     periodic: tuple[bool, ...]  # whether function indices count modulo K
-    constant: tuple[Floats, ...]  # [K], the coefficients of the function 1
+    constant: tuple[Floats, ...] = field(compare=False)  # [K], the coefficients of the function 1
     # of a basis in cells, how many functions are active in all of them: its first m, see `Arrow`; else 0
     everywhere: tuple[int, ...] = ()
 

@@ -14,6 +14,7 @@ X: the sum of X over all these places, so that tr(X B) = Σ Z B, and φᵀ X φ 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -142,23 +143,16 @@ class Factor:
                 first = v[(slice(None),) * position + (slice(tail),)]
                 v = np.concatenate([v, first], axis=position)
         out = np.zeros(np.broadcast_shapes(v.shape, (1,) * (v.ndim - len(self.batch)) + self.batch))
-        for offset, members in self._offsets(tails, frame):
-            shape = [1] * (v.ndim - len(self.batch)) + list(self.batch)
-            for position, (span, _) in zip(positions, members, strict=True):
-                shape[position] = span.stop - span.start
+        extents = lengths(self.window)
+        lines = _lines(frame.along(self.axes), extents, tails, tuple(positions), v.ndim)
+        for place, shape, entries in lines:
             # Contiguous: with the offsets last a slice of the pair array visits every cache line, and up to
             # 2**axes orientations use it.
-            pairs = self.pairs[tuple(first for first, _ in members) + offset]
-            pairs = np.ascontiguousarray(pairs).reshape(shape)
-            for flips in orientations(offset):
-                rows, columns = [slice(None)] * v.ndim, [slice(None)] * v.ndim
-                summed: list[int] = []  # positions where all pairs have one function as their row
-                for position, ends, flip in zip(positions, members, flips, strict=True):
-                    rows[position], columns[position] = ends[::-1] if flip else ends
-                    if flip and _is_one(*ends):
-                        summed.append(position)
-                product = pairs * v[tuple(columns)]
-                out[tuple(rows)] += product.sum(axis=tuple(summed), keepdims=True) if summed else product
+            pairs = np.ascontiguousarray(self.pairs[place])
+            pairs = pairs.reshape(shape[: v.ndim - len(self.batch)] + self.batch)
+            for rows, columns, summed in entries:
+                product = pairs * v[columns]
+                out[rows] += product.sum(axis=summed, keepdims=True) if summed else product
         for position, tail in zip(positions, tails, strict=True):
             if tail:  # the transpose: add the repeated entries to those that they repeat
                 before = (slice(None),) * position
@@ -199,19 +193,6 @@ class Factor:
             for axis, (_, length), offsets in geometry
         )
 
-    def _offsets(
-        self, tails: Sequence[int], frame: Frame
-    ) -> Iterator[tuple[tuple[int, ...], list[tuple[slice, slice]]]]:
-        """Offset vectors, each with the pairs inside the window: per axis the first members and the second ones."""
-        extents = lengths(self.window)
-        for offset in np.ndindex(*self.offsets):
-            members = [
-                members_on_line(frame, axis, extent, tail > 0, o)
-                for axis, extent, tail, o in zip(self.axes, extents, tails, offset, strict=True)
-            ]
-            if all(first.stop > first.start for first, _ in members):
-                yield offset, members
-
 
 def members_on_line(frame: Frame, axis: int, length: int, around: bool, offset: int) -> tuple[slice, slice]:
     """First and second members of the pairs on a window of this length; one for all where that is active everywhere."""
@@ -224,11 +205,6 @@ def members_on_line(frame: Frame, axis: int, length: int, around: bool, offset: 
     return first, slice(int(second[0]), int(second[-1]) + 1)
 
 
-def _is_one(first: slice, second: slice) -> bool:
-    """Whether one function is the second member of several pairs."""
-    return bool(second.stop - second.start < first.stop - first.start)
-
-
 def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
     """Which of the two members of a pair (k, k + offset) is the row, along each axis.
 
@@ -239,23 +215,64 @@ def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
     return itertools.product(*((False, True) if o else (False,) for o in offset))
 
 
-def matrix_entries(frame: Frame, *, once: bool = False) -> Iterator[tuple[Place, Index, Index]]:
+@functools.lru_cache(maxsize=64)  # a fit asks again and again
+def _lines(
+    frame: Frame, extents: tuple[int, ...], tails: tuple[int, ...], positions: tuple[int, ...], ndim: int
+) -> Sequence[tuple[Place, tuple[int, ...], Sequence[tuple[Place, Place, tuple[int, ...]]]]]:
+    """Return, for each offset, where its pairs are, their shape, and the rows and columns of each orientation.
+
+    Beside these are the axes along which all pairs have one function as their row, so that products are summed.
+    """
+    lines = []
+    for offset in np.ndindex(*frame.offsets):
+        members = [
+            members_on_line(frame, axis, extent, tail > 0, o)
+            for axis, (extent, tail, o) in enumerate(zip(extents, tails, offset, strict=True))
+        ]
+        if not all(first.stop > first.start for first, _ in members):
+            continue
+        shape = [1] * ndim
+        for position, (span, _) in zip(positions, members, strict=True):
+            shape[position] = span.stop - span.start
+        entries = []
+        for flips in orientations(offset):
+            rows, columns = [slice(None)] * ndim, [slice(None)] * ndim
+            summed: list[int] = []
+            for position, ends, flip in zip(positions, members, flips, strict=True):
+                rows[position], columns[position] = ends[::-1] if flip else ends
+                first, second = ends
+                if flip and second.stop - second.start < first.stop - first.start:
+                    summed.append(position)
+            entries.append((tuple(rows), tuple(columns), tuple(summed)))
+        lines.append(((*(first for first, _ in members), *offset), tuple(shape), entries))
+    return lines
+
+
+@functools.lru_cache(maxsize=64)
+def matrix_entries(frame: Frame, *, once: bool = False) -> Sequence[tuple[Place, Index, Index]]:
     """Where a pair array has its numbers, and which entries of the matrix these stand for.
 
-    It yields the place of pairs of one offset in an array [K.., O..], and the rows and columns of their entries in one
-    orientation: indices along each axis, which broadcast. With `once` there is only one of an entry and its transpose.
+    Each item is the place of pairs of one offset in an array [K.., O..], and the rows and columns of their entries in
+    one orientation: indices along each axis, which broadcast. With `once` there is only one of an entry and its
+    transpose.
     """
+    singletons = [(1,) * axis for axis in reversed(range(len(frame.sizes)))]
+    entries = []
     for offset in np.ndindex(*frame.offsets):
         both = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
         place = (*(span for span, _ in both), *offset)
-        pairs = [(np.arange(k)[span], second) for k, (span, second) in zip(frame.sizes, both, strict=True)]
+        pairs = [
+            [members.reshape(-1, *trailing) for members in (np.arange(k)[span], second)]
+            for k, (span, second), trailing in zip(frame.sizes, both, singletons, strict=True)
+        ]
         along = next((axis for axis, o in enumerate(offset) if o), None)
         for flips in orientations(offset):
             if once and along is not None and flips[along]:
                 continue
-            rows = np.ix_(*(pair[flip] for pair, flip in zip(pairs, flips, strict=True)))
-            columns = np.ix_(*(pair[not flip] for pair, flip in zip(pairs, flips, strict=True)))
-            yield place, rows, columns
+            rows = tuple(pair[flip] for pair, flip in zip(pairs, flips, strict=True))
+            columns = tuple(pair[not flip] for pair, flip in zip(pairs, flips, strict=True))
+            entries.append((place, rows, columns))
+    return entries
 
 
 def outer(arrays: Sequence[Array], axes: Sequence[Sequence[int]], copies: int = 1) -> Array:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy.ndimage import gaussian_filter1d
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -100,6 +99,9 @@ def el_nino(years: Array, lat: Array, lon: Array) -> Array:
 
 def weather(shape: tuple[int, ...], step: float, rng: np.random.Generator) -> Array:
     """Return noise with a correlation length of a month and about 3 degrees, standard deviation 0.4 degC."""
+    # Not above: real data need none of it, and each import makes that of the package longer.
+    from scipy.ndimage import gaussian_filter1d
+
     rough = rng.standard_normal(shape)
     for axis, width in enumerate((0.7, 1.5 / step, 2.0 / step)):
         rough = gaussian_filter1d(rough, width, axis, mode="wrap")  # cut at four widths

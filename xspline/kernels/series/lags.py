@@ -82,7 +82,11 @@ class _Pairs:
         position = np.append(0, np.cumsum(np.rint(np.diff(x) / series.step))).astype(np.int64)
         position[features.locate(x)[0] < 0] = -1
         phi = np.nan_to_num(features.design(x))
-        along, keys = _alone(plain.gram, k), [f.key for term in plain.gram.terms for f in term]
+        spanned = {axis for span in series.spans for axis in span} | set(series.batch_axes)
+        pools = any(n > 1 and axis not in spanned for axis, n in enumerate(block.values.shape))
+        # Of lines that are pooled gaps may differ, and G is a product all the same.
+        along = None if pools else _alone(plain.gram, k)
+        keys = [f.key for term in plain.gram.terms for f in term]
         n, slots, width = phi.shape[1], len(self.slots), phi.shape[1] * (phi.shape[1] + 1) // 2
 
         def contracted(flat: Array, weight: Floats, width: int) -> tuple[Floats, Floats]:
@@ -229,8 +233,10 @@ def joined(sums: Sums, space: Space) -> Sums:
     return replace(sums, memory=Memory(series, pairs.merged(memory.lagged), tuple(edges)))
 
 
-def closed(sums: Sums, space: Space) -> Sums:
+def closed(sums: Sums, space: Space, *, is_last: bool = True) -> Sums:
     """Return sums with the edges of all parts joined by labels, where one follows the other at the same places.
+
+    Those that are not the last keep edges for others.
 
     Raises
     ------
@@ -239,7 +245,7 @@ def closed(sums: Sums, space: Space) -> Sums:
     memory = sums.memory
     if memory is None or not memory.edges:
         return sums
-    series, pairs = memory.series, _Pairs(space, memory.series)
+    series, pairs, kept = memory.series, _Pairs(space, memory.series), list[Edge]()
     for row in _by_place(memory):
         edge = row[0]
         for after in row[1:]:
@@ -258,8 +264,10 @@ def closed(sums: Sums, space: Space) -> Sums:
                 _join(pairs, edge, after)
                 edge = edge.beside(after, series.axis, series).trimmed(series)
             else:
+                kept.append(edge)
                 edge = after
-    return replace(sums, memory=Memory(series, pairs.merged(memory.lagged)))
+        kept.append(edge)
+    return replace(sums, memory=Memory(series, pairs.merged(memory.lagged), () if is_last else tuple(kept)))
 
 
 def _label(edge: Edge, i: int, space: Space, series: Series) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from xspline.kriging.fitting import WITHHELD
 from xspline.labels import evaluation
 from xspline.labels.errors import label_text
 from xspline.labels.fine.field import Fine
@@ -30,8 +31,6 @@ Array = np.ndarray
 
 #: Values that are looked at, at most, in so many boxes of neighbouring labels.
 MOST, BOXES = 100_000, 8
-#: Observations of a field with neighbours that are predicted from the others: some at random, and the most suspicious.
-WITHHELD = 400
 
 
 def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Estimate:
         if noise is not None:
             square, extra = scale**2, aligned(value, noise) ** 2
             scale = (square + extra) ** 0.5
-            if requested.method == "jackknife":  # two variances, each known on its own (Satterthwaite 1946)
+            if requested.by_parts(fit):  # two variances, each known on its own (Satterthwaite 1946)
                 own = xr.DataArray(uncertainty.degrees_of_freedom(fit, requested, "exact"), dims=batch)
                 degrees = scale**4 / (square**2 / degrees + extra**2 / own)
         return cls(fit, evaluated, requested, value, scale, degrees, stderr.attrs)

@@ -13,9 +13,10 @@ from xspline import execution
 from xspline.arguments import brief, is_number
 from xspline.labels.errors import unknown_name
 from xspline.labels.fit import Fit, Request, SolvedApart, is_choice, solution_of, solve_variables
+from xspline.labels.inference.levels import Border, Levels
 from xspline.labels.read.parts import Part
 from xspline.labels.statistics import Statistics
-from xspline.solve import Border, Levels, Penalty, SingularSystemError, criterion_of, solve
+from xspline.solve import Penalty, SingularSystemError, criterion_of, solve
 from xspline.solve.errors import warn
 from xspline.sums import Sums
 
@@ -69,6 +70,11 @@ def differing(statistics: Statistics[Any], offsets: Any, noise: Any, reference: 
         )
     statistics._check_computed()
     statistics._check_independent("offsets= and noise=")
+    if any(part.provenance.get("errors") == "auto" for part in statistics.parts):
+        raise ValueError(
+            "offsets= and noise= are of holders whose errors are independent, and these statistics have errors='auto'; "
+            "compute them without errors="
+        )
     names = tuple(sorted(set(statistics.holders)))
     if statistics._collapsed or len(names) < 2:
         why = "were collapsed into one part" if statistics._collapsed else f"are of {len(names)} holder"

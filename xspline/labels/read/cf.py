@@ -29,7 +29,7 @@ _BOUNDS = re.compile(r"(.*)_(?:bnds|bounds|vertices)")
 _USUAL_NAMES = {
     **dict.fromkeys(("x", "xc", "rlon", "easting"), "X"),
     **dict.fromkeys(("y", "yc", "rlat", "northing"), "Y"),
-    **dict.fromkeys(("z", "depth", "lev", "level", "plev", "pressure", "height", "altitude"), "Z"),
+    **dict.fromkeys("z depth lev level plev pres pressure height altitude".split(), "Z"),
     **dict.fromkeys(("t", "time"), "T"),
 }
 _PRESSURE_UNITS = {"Pa", "hPa", "kPa", "mb", "mbar", "millibar", "millibars", "bar", "dbar", "decibar", "atm"}

@@ -73,11 +73,14 @@ class AR1:
 
 
 def check_errors(errors: Any, **others: Any) -> None:
-    """Raise TypeError or ValueError unless errors are an AR1 that goes with the other arguments, or None."""
+    """Raise TypeError or ValueError unless errors are an AR1 or "auto" and go with the other arguments, or None."""
     if errors is None:
         return
-    if not isinstance(errors, AR1):
-        raise TypeError(f"errors={errors!r} has to be an xs.AR1, as in errors=xs.AR1('time'), or None")
+    if not isinstance(errors, AR1) and not (isinstance(errors, str) and errors == "auto"):
+        raise TypeError(
+            f"errors={errors!r} has to be an xs.AR1, as in errors=xs.AR1('time'), or \"auto\", or None"
+        )
+    named = f"AR1({errors.dim!r})" if isinstance(errors, AR1) else repr(errors)
     advice = {
         "compute": "ρ is chosen from the sums, which have to be there: leave out compute=False",
         "robust": "weights that follow residuals take errors as independent: leave out robust=True",
@@ -86,7 +89,7 @@ def check_errors(errors: Any, **others: Any) -> None:
     }
     for name, value in others.items():
         if value != (name == "compute") and value is not None:
-            raise ValueError(f"errors=AR1({errors.dim!r}) does not go with {name}={value!r}: {advice[name]}")
+            raise ValueError(f"errors={named} does not go with {name}={value!r}: {advice[name]}")
 
 
 def splines_in(basis: Basis) -> bool:
@@ -117,54 +120,77 @@ def series_of(
     dim = errors.dim
     if dim not in space.names:
         raise unknown_name(dim, "fitted coordinate for errors=AR1(...)", space.names)
+    k = space.names.index(dim)
+    if obstacle := obstacle_to_series(dim, space, data, spans, np.asarray(x[k]), weights):
+        raise ValueError(obstacle)
+    groups = tuple((group.data_axes, group.coefficient_axes) for group in layout.groups)
+    axis, step = data.dims.index(spans[dim][0]), float(np.median(np.diff(x[k])))
+    return Series(dim, axis, k, step, int(errors.lags), errors.rho, groups, layout.batch_axes)
+
+
+def obstacle_to_series(
+    dim: str,
+    space: Space,
+    data: xr.DataArray,
+    spans: dict[str, tuple[Hashable, ...]],
+    x: np.ndarray,
+    weights: xr.DataArray | None,
+) -> str:
+    """Return why errors cannot remember along a fitted coordinate, and what to do; empty where they can."""
     basis, span = space.basis(dim), spans[dim]
     if splines_in(basis):
-        raise ValueError(
+        return (
             f"the basis of {dim!r} has a B-spline, which follows what errors=AR1({dim!r}) would take for errors; "
             f"take Polynomial and Fourier, for example fit(..., {dim}=xs.Polynomial(1) + xs.Fourier(2, 'year'))"
         )
     if len(span) != 1 or list(spans.values()).count(span) > 1:
         shared = [name for name, other in spans.items() if other == span and name != dim]
-        raise ValueError(
+        return (
             f"errors=AR1({dim!r}) needs series, and {dim!r} shares the dimension{'s' * (len(span) > 1)} "
             f"{', '.join(map(str, span))} with {', '.join(shared) or 'others'}: the data are points; put them on a "
-            f"grid (dimensions place and {dim}) first, or use holder= and stderr(method='jackknife')"
+            f"grid (dimensions place and {dim}) first, or use errors='auto', which takes scores of periods"
         )
-    axis = data.dims.index(span[0])
     if weights is not None and span[0] in weights.dims:
-        raise ValueError(
+        return (
             f"weights have the dimension {span[0]!r}, and errors=AR1({dim!r}) has one variance along a series; leave "
             f"out weights=, or take their mean, weights.mean({str(span[0])!r}), and mark what is missing as NaN"
         )
-    k = space.names.index(dim)
-    step = _step(data, dim, span[0], np.asarray(x[k]))
-    groups = tuple((group.data_axes, group.coefficient_axes) for group in layout.groups)
-    return Series(dim, axis, k, step, int(errors.lags), errors.rho, groups, layout.batch_axes)
+    return _irregular(data, dim, span[0], x)
 
 
-def _step(data: xr.DataArray, dim: str, along: Hashable, x: np.ndarray) -> float:
-    """Return the distance of neighbouring labels; ValueError where they do not ascend by about the same step."""
+def _irregular(data: xr.DataArray, dim: str, along: Hashable, x: np.ndarray) -> str:
+    """Return how labels are no series; empty where they ascend by about the same step."""
     if x.size < 2:
-        raise ValueError(
-            f"errors=AR1({dim!r}) needs two labels along {dim!r}, and there is {x.size}: their distance is the step"
-        )
+        return f"errors=AR1({dim!r}) needs two labels along {dim!r}, and there is {x.size}: their distance is the step"
     distance = np.diff(x)
     if not (distance > 0).all():
         i = int(np.flatnonzero(~(distance > 0))[0])
-        raise ValueError(
+        return (
             f"the labels of {dim!r} do not ascend, as errors=AR1({dim!r}) needs them: {_label(data, along, i)} is "
             f"followed by {_label(data, along, i + 1)}; sort first, data.sortby({dim!r}), one value each"
         )
     step = float(np.median(distance))
     off = np.abs(distance / np.maximum(np.rint(distance / step), 1) - step) / step
-    if off.max() > 0.25:
-        i = int(off.argmax())
-        raise ValueError(
-            f"the labels of {dim!r} are irregular: {_label(data, along, i)} and {_label(data, along, i + 1)} are "
-            f"{distance[i] / step:.3g} steps apart, and errors=AR1({dim!r}) counts in whole steps; average over steps "
-            f"first, data.resample({dim}=...).mean(), or use holder= and stderr(method='jackknife')"
-        )
-    return step
+    if off.max() <= 0.25:
+        return ""
+    i = int(off.argmax())
+    return (
+        f"the labels of {dim!r} are irregular: {_label(data, along, i)} and {_label(data, along, i + 1)} are "
+        f"{distance[i] / step:.3g} steps apart, and errors=AR1({dim!r}) counts in whole steps; average over steps "
+        f"first, data.resample({dim}=...).mean(), or use errors='auto', which takes scores of periods"
+    )
+
+
+def periods_of(x: np.ndarray, nbytes: float, room: float) -> np.ndarray:
+    """Return the number of the period, of consecutive labels, that each label along a dimension is in.
+
+    Periods hold as many different labels each, two at least. There are 16, whose neighbours can be joined, as Student's
+    t of 15 degrees is hardly longer than that of more; fewer, but eight, where the sums of so many, `nbytes` each, take
+    more than a quarter of the `room`.
+    """
+    known, index = np.unique(x, return_inverse=True)
+    count = min(max(int(room / 4 / max(nbytes, 1)), 8), 16, max(known[np.isfinite(known)].size // 2, 1))
+    return np.asarray(np.minimum(index * count // max(known.size, 1), count - 1))
 
 
 def _label(data: xr.DataArray, dim: Hashable, i: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,11 +11,11 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from xspline.execution import HolderCodes, Source, type_of_blocks
+from xspline.execution import HolderCodes, Source, resources, type_of_blocks
 from xspline.labels.errors import label_text, place, unknown_name
-from xspline.labels.read.cf import auxiliary
+from xspline.labels.read.cf import auxiliary, cf_axis
 from xspline.labels.read.coordinates import Arrangement, arrange, floats, seam_once
-from xspline.labels.read.memory import AR1, series_of
+from xspline.labels.read.memory import AR1, obstacle_to_series, periods_of, series_of, splines_in
 from xspline.solve.errors import warn
 from xspline.spaces import Space
 
@@ -146,11 +147,13 @@ class Holders:
     names : of each, in the order of their labels.
     dim : dimension along which the observations are shared out.
     holder_codes : along it, the number of the holder of each entry.
+    periods : of periods that nobody named, the first and the last number of the coordinate, and these labels.
     """
 
     names: tuple[str, ...]
     dim: Hashable
     holder_codes: NDArray[np.int32]
+    periods: tuple[tuple[float, float, str, str], ...] = ()
 
 
 class LazyReader:
@@ -210,6 +213,7 @@ class Observations:
     weights : relative precisions over some of the dimensions, or None.
     holders : who contributed them, or None where there is one holder.
     errors : how errors remember; None for independent ones.
+    decides : whether what residuals show decides on error bars.
     """
 
     data: xr.DataArray
@@ -218,6 +222,7 @@ class Observations:
     weights: xr.DataArray | None = None
     holders: Holders | None = None
     errors: AR1 | None = None
+    decides: bool = False
 
     @property
     def arrangement(self) -> Arrangement:
@@ -284,10 +289,58 @@ class Observations:
         )
 
 
+def with_errors(observed: list[Observations], errors: Any, space: Space, holder: Any) -> list[Observations]:
+    """Return observations with what is said of their errors.
+
+    "auto" takes those of a series as AR(1), and where there are several series or none, shares them out among periods.
+    """
+    if not isinstance(errors, str):
+        return [replace(o, errors=errors) for o in observed]
+    first = observed[0]
+    times = [name for name, c in first.coordinates.items() if cf_axis(c)[0] == "T"]
+    spans = dict(zip(first.arrangement.names, first.arrangement.spans, strict=True))
+    if not times or len(spans[times[0]]) != 1:
+        raise ValueError(
+            f"errors='auto' takes periods of time apart, and no fitted coordinate is a time along one dimension: there "
+            f"are {', '.join(space.names)}; name parts that are independent, holder=..., and use "
+            "stderr(method='scores')"
+        )
+    dim, (along,) = times[0], spans[times[0]]
+    x = np.asarray(floats(first.coordinates[dim], dim, space, (along,), first.data.sizes))
+    obstacles = [obstacle_to_series(dim, space, o.data, spans, x, o.weights) for o in observed]
+    if splines_in(space.basis(dim)):
+        raise ValueError(
+            f"errors='auto' takes periods of {dim!r} apart, and the basis of {dim!r} has a B-spline, of which each "
+            f"period alone determines a part; take Polynomial and Fourier, for example {dim}=xs.Polynomial(1) + "
+            "xs.Fourier(2, 'year'), or fit() without bases, which follows what neighbours share"
+        )
+    alternate = first.holders is not None and _alternate(first.holders, along)
+    own, holders = None if alternate or any(obstacles) else AR1(dim), first.holders
+    if holders is None and (own is None or len(spans) > 1 or first.arrangement.pooled):
+        size = math.prod((*space.frame.sizes, *space.frame.offsets, *first.variable().batch_shape))
+        nbytes = 8 * size * len(observed) * (1 if own is None else 1 + 3 * own.lags)
+        codes = periods_of(x, nbytes, resources(None).memory)
+        labels, periods = first.coordinates[dim].values, list[tuple[float, float, str, str]]()
+        for code in range(int(codes.max(initial=-1)) + 1):
+            own_x = np.where(codes == code, x, np.nan)
+            i, j = int(np.nanargmin(own_x)), int(np.nanargmax(own_x))
+            periods.append((float(x[i]), float(x[j]), label_text(labels[i]), label_text(labels[j])))
+        prefix = f"{holder} " if holder else ""
+        names = tuple(f"{prefix}{start} to {stop}" for _, _, start, stop in periods)
+        holders = Holders(names, along, codes.astype(np.int32), tuple(periods))
+    return [replace(o, errors=own, holders=holders, decides=True) for o in observed]
+
+
+def _alternate(holders: Holders, dim: Hashable) -> bool:
+    """Return whether holders take turns along a dimension."""
+    codes = holders.holder_codes
+    return bool(holders.dim == dim and np.count_nonzero(np.diff(codes)) >= np.unique(codes).size)
+
+
 def _check_in_order(holders: Holders, name: str, dim: Hashable) -> None:
     """Raise ValueError where holders alternate along a series."""
-    codes = holders.holder_codes
-    if holders.dim == dim and np.count_nonzero(np.diff(codes)) >= np.unique(codes).size:
+    if _alternate(holders, dim):
+        codes = holders.holder_codes
         i = int(np.flatnonzero(np.diff(codes))[0])
         two = " and ".join(repr(holders.names[code]) for code in codes[i : i + 2])
         raise ValueError(

@@ -95,6 +95,9 @@ def _zarr_version(array: Any) -> Any:
         store = store._store
     if isinstance(store, ZipStore):
         return _file_version(store.path)
+    session: Any = getattr(store, "session", None)  # of Icechunk, whose snapshots never change
+    if getattr(session, "snapshot_id", None) and not session.has_uncommitted_changes:
+        return session.snapshot_id
     digest = hashlib.sha256()
     if isinstance(store, LocalStore):
         digest.update(str(Path(store.root).absolute()).encode())

@@ -326,6 +326,8 @@ def _errors(fit: Fit) -> Iterator[Finding]:
         yield Finding("errors", "residuals were not looked at; check(data) does, in a sample of the data")
         return
     yield from _gross(seen)
+    if fit.errors:
+        yield Finding("errors", fit.errors)
     if seen["repeated"] > REPEATED * seen["count"]:
         text = f"{seen['repeated']} observations have the coordinates and the value of another one"
         advice = (
@@ -334,7 +336,8 @@ def _errors(fit: Fit) -> Iterator[Finding]:
         )
         yield Finding("repeated", text, advice, warns=seen["repeated"] > 10 * REPEATED * seen["count"])
     modelled = fit.remembers
-    if correlated := {name: r for name, r in seen["correlated"].items() if name != modelled}:
+    correlated = {name: r for name, r in seen["correlated"].items() if name != modelled and not fit.by_scores}
+    if correlated:
         yield _correlation(fit, correlated)
     if seen["uneven"] and not seen["far"] and not correlated:  # either makes parts differ
         along = ", ".join(f"{name} ({ratio:.2g} times)" for name, ratio in seen["uneven"].items())
@@ -367,8 +370,8 @@ def _correlation(fit: Fit, correlated: Mapping[str, float]) -> Finding:
         return Finding("structure", text, advice, warns=alone and 1 + rho > assumptions.UNEVEN * (1 - rho))
     advice = (
         "the functions cannot follow the field, or errors are correlated, and error bars are too short for either: "
-        "fit() without bases follows what neighbours share, or take more functions; for errors that are correlated "
-        "within years, holder='time.year' and stderr(method='jackknife')"
+        "fit() without bases follows what neighbours share, or take more functions; for errors that are correlated, "
+        "errors='auto' asks periods of time, or holder='time.year' and stderr(method='jackknife')"
     )
     return Finding("structure", text, advice)
 

@@ -174,8 +174,8 @@ def _line(
     how = "errors as alike as neighbours are"
     if "independent" in lower.attrs.get("comment", ""):
         how = "errors taken as independent"
-    if lower.attrs["method"] == "jackknife":
-        how = "jackknife over holders"
+    if (method := lower.attrs["method"]) in ("jackknife", "scores"):
+        how = f"{method} {'over holders' if method == 'jackknife' else 'of parts'}"
     style = {"alpha": 0.25, "linewidth": 0, "color": line.get_color()}
     fill(places, lower.values, upper.values, label=f"{100 * band:g} %, {how}", **style)
     ax.legend(frameon=False)

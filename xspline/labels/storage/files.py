@@ -12,6 +12,7 @@ written.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -30,7 +31,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from xspline.arguments import brief
-from xspline.execution import replacing
+from xspline.execution import replacing, retrying
 
 #: Version of the layout; a reader refuses a later one. Those before 3 had no digest over all, and coordinates as xarray
 #: stores them: the form of the Datasets that `to_dataset` returns.
@@ -87,18 +88,21 @@ def _built(path: Any, build: Callable[[xr.Dataset], T], dataset: xr.Dataset) -> 
 def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
     """Return the contents of a Zarr store or a NetCDF file, loaded and checked, in the form of `to_dataset`."""
     raw: dict[str, Any] = {"decode_cf": False}
-    opened = None
+    opened, where = None, f"group {kwargs['group']!r} of {path}" if kwargs.get("group") else path
     try:
         if _is_local(path) and Path(path).is_file() and not str(path).endswith(".zip"):
             opened = xr.open_dataset(path, **raw | kwargs)
         else:
-            opened = xr.open_zarr(path, **{"consolidated": False, "chunks": None} | raw | kwargs)
+            options = {"consolidated": False, "chunks": None} | raw | kwargs
+            opened = retrying(functools.partial(xr.open_zarr, path, **options))
         with opened as dataset:
+            for variable in dataset.variables.values():  # of many on a busy server some fail each time
+                retrying(variable.load)
             stored = dataset.load()
     except Exception as error:
         if isinstance(error, FileNotFoundError) and _identity(path) is None:
             raise FileNotFoundError(
-                f"{path} does not exist, or is no store with arrays: pass another path"
+                f"{where} does not exist, or is no store with arrays: pass another path"
             ) from error
         if isinstance(error, OSError) and ((error.errno or 0) > 0 or _identity(path) is None):
             raise  # the system, the network or the path, not what the file holds
@@ -106,7 +110,7 @@ def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
         if opened is None:
             _forget(error)
         raise ValueError(
-            f"{path} cannot be read as a Zarr store or NetCDF file ({reason}): {_BROKEN}"
+            f"{where} cannot be read as a Zarr store or NetCDF file ({reason}): {_BROKEN}"
         ) from error
     return _unsealed(stored)
 

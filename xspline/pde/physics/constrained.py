@@ -15,7 +15,7 @@ from xspline.labels.field import Field
 from xspline.labels.fit import Fit, Request
 from xspline.labels.report.findings import Finding, FitCheck
 from xspline.labels.statistics import Data, Statistics  # noqa: F401 (inherited hints are read here)
-from xspline.labels.uncertainty import Covariance, Requested
+from xspline.labels.uncertainty import PARTS_METHODS, Covariance, Requested
 from xspline.pde.over_domain import dataset_of, of_profile
 from xspline.pde.profile.axes import Array, Unsuitable
 from xspline.pde.profile.estimate import profile
@@ -87,7 +87,7 @@ class EquationField(Field[Data]):
         )
 
     def _covariance(self, name: str, requested: Requested) -> Covariance:
-        if requested.method == "jackknife":
+        if requested.method in PARTS_METHODS:
             self.cross_validate()
         return super()._covariance(name, requested)
 

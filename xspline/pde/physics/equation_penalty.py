@@ -281,7 +281,6 @@ def _terms(order: int, space: Space) -> list[Gram]:
 
 
 def _prior(physics: Physics, equation: Equation, statistics: Statistics[Any], name: str) -> EquationPrior:
-    """Return the fit's matrices."""
     space = statistics.space
     names = Names.of(statistics, physics.dims, physics.known or {})
 

@@ -18,12 +18,12 @@ from scipy.linalg import qr
 
 from xspline.pde.profile.axes import ROUNDING, Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
-from xspline.pde.profile.gauss_newton import SATISFIED, STEPS, STRENGTHS
+from xspline.pde.profile.gauss_newton import SATISFIED, STRENGTHS
 from xspline.pde.profile.normal_equations import TINY, Jacobian, band_of
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.solve.direct.cholesky import BandCholesky, scale_band
 from xspline.solve.errors import SingularSystemError
-from xspline.solve.smoothing.newton import minimise
+from xspline.solve.smoothing.newton import STEPS, minimise
 from xspline.sums import Gram
 
 # Strengths are in units of `even`, at which a part of the penalty weighs as much as the data on the diagonal.

@@ -16,11 +16,11 @@ from xspline.pde.profile.normal_equations import PART, TINY, Jacobian, direction
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.pde.text.low_terms import LowTerm
 from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve.smoothing.newton import STEPS
 
 # λ tr JᵀJ over tr G, and what takes its place where rounding leaves no factorisation. Multipliers make the equations
 # hold at any strength; at 1e4 errors of constants are 4 % too large with splines of degree 7.
 STRENGTHS = (1e6, 1e4, 1e2)
-STEPS = 40  # factorisations of a search; most take 3 to 6
 FEW = 8  # steps: with one factorisation, and shortened ones in a row after which a search is given up
 CLOSE = 0.01  # standard errors: a full step of the constants that ends a search, as no reader would see the next one
 NEAR = 0.3  # standard errors: a full step from which on its factorisation serves further steps

@@ -321,7 +321,6 @@ def _parameters(parts: Parts) -> str:
 
 
 def _shown(node: ast.expr) -> str:
-    """Return an expression as it is written."""
     return _READ.sub(lambda m: f"({m[1]})_{m[2]}" if m[1] else f"_{m[2]}", ast.unparse(node))
 
 

@@ -299,7 +299,6 @@ class BatchCholesky:
         return out[:, rows]
 
     def _of(self, which: Which) -> tuple[Array, Array]:
-        """Factors and scales of some systems."""
         if len(which) == self.scale.shape[1] and np.array_equal(which, np.arange(len(which))):
             return self.factor, self.scale
         return self.factor[..., which], self.scale[:, which]

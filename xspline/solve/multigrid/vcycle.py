@@ -19,13 +19,7 @@ from xspline.solve.direct.band import band, narrowest
 from xspline.solve.direct.cholesky import Array, BandCholesky
 from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.schwarz import Schwarz
-from xspline.solve.multigrid.spaces import (
-    AxisLevel,
-    PenaltyTerms,
-    pair_projection,
-    prolongation,
-    times_axis,
-)
+from xspline.solve.multigrid.spaces import AxisLevel, PenaltyTerms, pair_projection, prolongation, times_axis
 from xspline.solve.parallel import single_threaded_blas
 from xspline.spaces import Frame
 

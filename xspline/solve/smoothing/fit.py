@@ -29,7 +29,8 @@ from xspline.solve.system import Factorisation
 from xspline.spaces import Space
 from xspline.sums import Sums
 
-SMALLEST = 1e-290  # the least residual sum of squares, so that it may be divided by
+# The least residual sum of squares: numbers from rounding errors on may be divided by it.
+SMALLEST = float(np.finfo(float).tiny / np.finfo(float).eps)
 ROUNDING = 2e-15  # a residual sum of squares loses that share of the power of the data
 
 

@@ -25,6 +25,8 @@ class Likelihood:
     ----------
     sums : with all of their edges joined.
     most : of |ρ|.
+    inflation : how many times more than others the errors vary that functions follow, as where they are alike in space:
+        each coefficient takes so many residuals. A number, or [b..].
     """
 
     sums: Sums
@@ -33,6 +35,7 @@ class Likelihood:
     solver: str | None = None
     resources: Resources = field(default_factory=Resources.here)
     most: float = 0.995
+    inflation: Array | float = 1.0
 
     def solution(self, rho: Array) -> tuple[Sums, Solution]:
         """Return the sums that ρ gives, about their mean, and their solution."""
@@ -47,11 +50,12 @@ class Likelihood:
         deviance = np.maximum(solution.rss, 0.0)
         if matrix.terms:
             deviance = deviance + matrix.with_batch_axes(sums.batch_ndim).form(solution.coefficients, frame)
-        degrees = np.maximum(sums.count - self._null(matrix), 1)
-        value = degrees * np.log(np.maximum(deviance, SMALLEST)) + solution.factorisation.logdet()
+        degrees = np.maximum(sums.count - self.inflation * self._null(matrix), 1)
+        logdet = self.inflation * solution.factorisation.logdet()
+        value = degrees * np.log(np.maximum(deviance, SMALLEST)) + logdet
         memory = self.sums.memory
-        logdet = 0.0 if memory is None else memory.logdet(rho)
-        full = np.broadcast_to((value + logdet) / 2, self.sums.batch)
+        of_errors = 0.0 if memory is None else memory.logdet(rho)
+        full = np.broadcast_to((value + of_errors) / 2, self.sums.batch)
         return np.where(np.isfinite(full), full, np.inf)
 
     def _null(self, matrix: Gram) -> int:

@@ -19,8 +19,11 @@ from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
+from xspline.solve.families.base import BEYOND
 
-LONGEST = 5.0  # the longest step along an eigenvector of the Hessian, in log λ
+LONGEST = (
+    BEYOND  # the longest step along an eigenvector of the Hessian, in log λ: from a bound to where scores end
+)
 NEAR = 5e-5  # the step that ends a search, in log λ
 STEPS = 50  # the most that a search takes
 # In units of the log-likelihood, what the score may rise by over a step, and its slope, for log λ, on a bound that

@@ -1,0 +1,508 @@
+"""Means, integrals and other functionals against fine quadrature and dense definitions, by every method."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from tests import scatter
+from tests.labels.test_uncertainty import dense_covariance
+from tests.products import SEASONS, sst
+
+# Knots at whole degrees, a circle, and seasons with a trend.
+BASES = {"lat": xs.BSpline(7), "lon": xs.BSpline(6), "time": SEASONS}
+PENALTY = xs.Roughness({"lat": 1e-2, "lon": 3e-2})
+BOX = {"lat": (-7.3, 12.1), "lon": (163.0, 189.5)}
+
+
+@pytest.fixture(scope="module")
+def product() -> xr.DataArray:
+    return sst(months=36, gaps=0.2)
+
+
+@pytest.fixture(scope="module")
+def field(product: xr.DataArray) -> xs.Field:
+    return product.spline.fit(BASES, penalty=PENALTY, holder="time.year")
+
+
+@pytest.fixture(scope="module")
+def around() -> xs.Field:
+    """A field around the Earth: B-spline × Fourier series."""
+    lat, lon = np.linspace(-60, 80, 29), np.arange(0.0, 360.0, 10.0)
+    y, x = np.deg2rad(lat)[:, None], np.deg2rad(lon)
+    values = np.sin(y) + np.cos(2 * x) * np.cos(y) + np.random.default_rng(0).normal(0, 0.1, (29, 36))
+    data = xr.DataArray(values, {"lat": lat, "lon": lon}, name="u")
+    return data.spline.fit({"lat": 9, "lon": xs.Fourier(3, period=360.0)}, penalty=1e-4)
+
+
+def nodes(edges: np.ndarray, many: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss nodes and weights between edges."""
+    z, w = np.polynomial.legendre.leggauss(many)
+    half = np.diff(edges)[:, None] / 2
+    return (edges[:-1, None] + half * (1 + z)).ravel(), (half * w).ravel()
+
+
+def edges(lo: float, hi: float, knots: np.ndarray, many: int = 60) -> np.ndarray:
+    return np.unique([*np.linspace(lo, hi, many), *knots[(knots > lo) & (knots < hi)]])
+
+
+def knots_of(field: xs.Field, name: str) -> np.ndarray:
+    features = field.space.features[field.space.names.index(name)]
+    return getattr(features, "edges", np.zeros(0))
+
+
+def quadrature(field: xs.Field, box: dict, area: bool = True, **labels: object) -> xr.DataArray:
+    """The integral of predictions over a box of latitude and longitude, in degrees squared, and that of 1."""
+    parts, total = {}, 1.0
+    for name, (lo, hi) in box.items():
+        x, w = nodes(edges(lo, hi, knots_of(field, name)))
+        if area and name == "lat":
+            w = w * np.cos(np.deg2rad(x))
+        parts[name], total = xr.DataArray(w, {name: x}), total * w.sum()
+    at = {name: w[name].values for name, w in parts.items()}
+    values = field.predict(at | labels)
+    return xr.dot(values, *parts.values(), dim=[*parts]), total
+
+
+# ---- values
+
+
+def test_mean_over_a_box_is_fine_quadrature(field: xs.Field) -> None:
+    expected, total = quadrature(field, BOX)
+    mean = field.mean(BOX)
+    assert mean.dims == ("time",) and mean.name == "sst" and mean.units == "degC"
+    np.testing.assert_allclose(mean, expected / total, rtol=0, atol=1e-8)
+    plain, flat = quadrature(field, BOX, area=False)
+    np.testing.assert_allclose(field.mean(BOX, weights=None), plain / flat, rtol=0, atol=1e-8)
+
+
+def test_mean_over_names_is_that_over_domains(field: xs.Field) -> None:
+    whole = {"lat": (-20, 20), "lon": (150, 210)}
+    np.testing.assert_allclose(field.mean(("lat", "lon")), field.mean(whole), rtol=1e-13)
+    np.testing.assert_allclose(field.mean(["lon", "lat"]), field.mean(whole), rtol=1e-13)
+    zonal = field.mean("lon", lat=[0.0, 5.0])
+    assert zonal.dims == ("time", "lat")
+    one = field.mean(whole | {"time": (None, None)})
+    assert one.shape == () and field.mean().item() == pytest.approx(one.item(), abs=1e-12)
+
+
+def test_fourier_times_spline_around_the_earth(around: xs.Field) -> None:
+    for lon in ((0.0, 360.0), (300.0, 420.0), (-50.0, 30.0)):
+        expected, total = quadrature(around, {"lat": (-35.0, 71.5), "lon": lon})
+        mean = around.mean({"lat": (-35.0, 71.5), "lon": lon})
+        np.testing.assert_allclose(mean, expected / total, rtol=0, atol=1e-8)
+    through = around.mean({"lon": (350, 10), "lat": (-35.0, 71.5)})
+    assert through.item() == pytest.approx(
+        around.mean({"lon": (-10, 10), "lat": (-35.0, 71.5)}).item(), abs=1e-12
+    )
+
+
+def test_circle_of_splines_goes_through_the_seam() -> None:
+    lon = np.arange(0.0, 360.0, 5.0)
+    data = xr.DataArray(np.cos(np.deg2rad(lon)) + np.sin(np.deg2rad(2 * lon)), {"lon": lon}, name="u")
+    field = data.spline.fit(lon=16)
+    mean = field.mean({"lon": (340, 25)}).item()
+    parts = field.mean({"lon": (340, 360)}).item() * 20 + field.mean({"lon": (0, 25)}).item() * 25
+    assert mean == pytest.approx(parts / 45, abs=1e-12)
+    mask = xr.DataArray((lon > 342) | (lon < 22), {"lon": lon})  # cells from 342.5 to 22.5
+    assert field.mean(where=mask).item() == pytest.approx(
+        field.mean({"lon": (342.5, 22.5)}).item(), abs=1e-12
+    )
+    west = mask.assign_coords(lon=(lon + 180) % 360 - 180).sortby("lon")
+    assert field.mean(where=west).item() == pytest.approx(field.mean(where=mask).item(), abs=1e-12)
+
+
+def test_regions_are_their_cells(field: xs.Field, product: xr.DataArray) -> None:
+    lat, lon = product.lat, product.lon
+    masks = xr.concat(
+        [
+            (lat > 3) & (lon < 171),
+            (abs(lat) < 9) & (abs(lon - 181) < 7),
+            ((lat + 5) ** 2 + (lon - 190) ** 2) < 90,
+        ],
+        xr.Variable("region", ["north", "middle", "round"]),
+    )
+    masks = masks.transpose("region", "lat", "lon")
+    mean = field.mean(("lat", "lon"), where=masks)
+    assert mean.dims == ("region", "time") and list(mean.region) == ["north", "middle", "round"]
+    assert mean.time.equals(product.time)
+    dated = masks.assign_coords(time=product.time[3])  # as of a mask that one month tells
+    assert field.mean(where=dated).equals(mean)
+    # The second is a box of whole cells; labels are 2.5 degrees apart.
+    inner = {"lat": (-8.75, 8.75), "lon": (173.75, 188.75)}
+    inner["lon"] = (float(lon[abs(lon - 181) < 7].min()) - 1.25, float(lon[abs(lon - 181) < 7].max()) + 1.25)
+    np.testing.assert_allclose(mean.sel(region="middle"), field.mean(inner), rtol=0, atol=1e-11)
+    total, size = 0.0, 0.0
+    for y in lat.values:
+        for x in lon.values:
+            if masks.sel(region="round", lat=y, lon=x):
+                own, one = quadrature(
+                    field, {"lat": (y - 1.25, y + 1.25), "lon": (x - 1.25, x + 1.25)}, time=["2001"]
+                )
+                total, size = total + own.item(), size + one
+    round_ = field.mean(where=masks.sel(region="round"), time=["2001"])
+    assert round_.item() == pytest.approx(total / size, abs=1e-8)
+    double = field.mean(where=masks.sel(region="round") * 2.5, time=["2001"])
+    assert double.item() == pytest.approx(round_.item(), abs=1e-12)
+    stretch = {"lat": (-20, 0), "lon": (150, 210)}  # a mask within ranges
+    both = field.mean(stretch, where=masks.sel(region="middle"))
+    np.testing.assert_allclose(both, field.mean({"lat": (-8.75, 0), "lon": inner["lon"]}), rtol=0, atol=1e-11)
+
+
+def test_integral_on_the_sphere_and_in_the_plane(field: xs.Field, around: xs.Field) -> None:
+    integral = field.integral(BOX)
+    assert integral.name == "sst_integral" and integral.units == "degC m2"
+    radian = np.deg2rad(1.0)
+    area = xs.EARTH_RADIUS**2 * np.ptp(np.sin(np.deg2rad(BOX["lat"]))) * np.ptp(BOX["lon"]) * radian
+    np.testing.assert_allclose(integral, field.mean(BOX) * area, rtol=1e-12)
+    seconds = field.integral(BOX | {"time": ("2000", "2001")})
+    assert seconds.units == "degC m2 s"
+    days = field.mean(BOX | {"time": ("2000", "2001")}) * area * 731 * 86400
+    assert seconds.item() == pytest.approx(days.item(), rel=1e-12)
+    plain = field.integral(BOX, weights=None)
+    assert plain.units == "degC degrees_north degrees_east"
+    np.testing.assert_allclose(plain, quadrature(field, BOX, area=False)[0], rtol=1e-10)
+    assert "units" not in around.integral("lon").attrs
+
+
+def test_anomaly_is_without_season_and_reference(field: xs.Field, product: xr.DataArray) -> None:
+    anomaly = field.anomaly(reference=("2000", "2001"))
+    trend = field.select(time=xs.Polynomial)
+    mean = trend.mean({"time": ("2000", "2001")})
+    expected = trend.predict() - mean
+    assert anomaly.dims == product.dims and anomaly.name == "sst_anomaly" and anomaly.units == "degC"
+    np.testing.assert_allclose(anomaly, expected.transpose(*anomaly.dims), rtol=0, atol=1e-11)
+    index = field.anomaly(reference=("2000", "2001"), mean=BOX)
+    np.testing.assert_allclose(
+        index, trend.mean(BOX) - mean.pipe(lambda _: trend.mean(BOX | {"time": ("2000", "2001")}))
+    )
+
+
+def test_anomaly_without_a_season_is_less_the_mean() -> None:
+    time = np.arange("2000-01", "2010-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    data = xr.DataArray(np.sin(np.arange(120) / 9), {"time": time}, name="u")
+    field = data.spline.fit(time=30)
+    expected = field.predict() - field.mean({"time": ("2003", "2005-06")})
+    np.testing.assert_allclose(field.anomaly(reference=("2003", "2005-06")), expected, rtol=0, atol=1e-12)
+
+
+def test_cell_means_of_a_target(field: xs.Field) -> None:
+    coarse = {"lat": [-15.0, -5.0, 5.0, 15.0], "lon": [160.0, 180.0, 200.0]}
+    cells = field.regrid(coarse, time=["2001-03", "2002-05"])
+    assert cells.dims == ("time", "lat", "lon") and cells.name == "sst"
+    for y, x in ((-5.0, 180.0), (15.0, 200.0)):
+        box = {"lat": (y - 5, y + 5), "lon": (x - 10, x + 10)}
+        expected = field.mean(box, time=["2001-03", "2002-05"])
+        np.testing.assert_allclose(cells.sel(lat=y, lon=x), expected, rtol=0, atol=1e-12)
+    whole = cells.weighted(
+        xr.DataArray(np.diff(np.sin(np.deg2rad([-20, -10, 0, 10, 20]))), {"lat": coarse["lat"]})
+    )
+    np.testing.assert_allclose(
+        whole.mean(("lat", "lon")), field.mean(("lat", "lon"), time=["2001-03", "2002-05"])
+    )
+    target = xr.Dataset(
+        {"lat_bnds": (("lat", "bnds"), [[-20.0, -4.0], [-4.0, 9.0]])},
+        {"lat": ("lat", [-12.0, 2.0], {"bounds": "lat_bnds"}), "lon": [180.0, 190.0]},
+    )
+    bounded = field.regrid(target, dims=["lat"], time=["2001"])
+    np.testing.assert_allclose(
+        bounded.isel(lat=1),
+        field.mean({"lat": (-4, 9)}, lon=[180.0, 190.0], time=["2001"]),
+        rtol=0,
+        atol=1e-12,
+    )
+    outside = field.regrid(
+        {"lat": [-15.0, 0.0, 15.0, 30.0], "lon": [160.0, 180.0]}, time=["2001"], stderr=True
+    )
+    assert np.isnan(outside.sst.sel(lat=30)).all() and np.isnan(outside.sst_stderr.sel(lat=30)).all()
+    assert np.isfinite(outside.sst.sel(lat=15)).all()
+
+
+def test_functional_is_the_sum_of_predictions(field: xs.Field) -> None:
+    weights = xr.DataArray(
+        [[1.0, -1.0], [0.5, 2.0]],
+        {"time": np.array(["2000-05", "2001-05"], "M8[ns]"), "what": ["a", "b"]},
+        ("time", "what"),
+    )
+    result = field.functional(weights, lat=[0.0, 5.0], lon=[170.0])
+    expected = xr.dot(weights, field.predict(time=weights.time, lat=[0.0, 5.0], lon=[170.0]), dim="time")
+    assert result.dims == ("what", "lat", "lon") and "units" not in result.attrs
+    np.testing.assert_allclose(result, expected, rtol=1e-12)
+    of_mean = field.functional(weights.assign_attrs(units="K-1"), mean=BOX)
+    assert of_mean.units == "degC (K-1)"
+    np.testing.assert_allclose(
+        of_mean, xr.dot(weights, field.mean(BOX, time=weights.time), dim="time"), rtol=1e-12
+    )
+
+
+# ---- errors
+
+
+def rows_of(field: xs.Field, box: dict, time: np.ndarray) -> np.ndarray:
+    """Rows [n, P] of means over a box at times, by fine quadrature."""
+    space, parts = field.space, []
+    for name, features in zip(space.names, space.features, strict=True):
+        if name == "time":
+            parts.append(features.design(space.to_float("time", time)))
+            continue
+        x, w = nodes(edges(*box[name], knots_of(field, name)))
+        w = w * np.cos(np.deg2rad(x)) if name == "lat" else w
+        parts.append(((w / w.sum()) @ features.design(x))[None])
+    return np.einsum("ak,al,nm->nklm", *parts).reshape(len(time), -1)
+
+
+def test_errors_are_the_dense_formula(field: xs.Field, product: xr.DataArray) -> None:
+    mean = field.mean(BOX, covariance=True)
+    rows = rows_of(field, BOX, product.time.values)
+    expected = rows @ dense_covariance(field, product) @ rows.T
+    assert mean.sst_covariance.dims == ("time", "time_") and mean.sst_covariance.units == "(degC)2"
+    np.testing.assert_allclose(mean.sst_covariance, expected, rtol=1e-10, atol=1e-10 * expected.max())
+    np.testing.assert_allclose(mean.sst_stderr**2, np.diagonal(expected), rtol=1e-10)
+    few = field.mean(BOX, time=product.time[:2], stderr=True)  # fewer labels than functions
+    np.testing.assert_allclose(few.sst_stderr, mean.sst_stderr[:2], rtol=1e-10)
+    assert mean.sst_stderr.method == "exact" and "independent" in mean.sst_stderr.comment
+
+
+def test_covariance_goes_with_functionals(field: xs.Field, product: xr.DataArray) -> None:
+    mean = field.mean(BOX, covariance=True)
+    t = xr.DataArray(np.arange(36.0) - 17.5, {"time": product.time})
+    slope = t / (t**2).sum()
+    result = field.functional(slope, mean=BOX, stderr=True)
+    c = mean.sst_covariance
+    expected = float(slope @ c @ slope.rename(time="time_")) ** 0.5
+    assert result.sst_functional_stderr.item() == pytest.approx(expected, rel=1e-9)
+    assert result.sst_functional.item() == pytest.approx(float(slope @ mean.sst), abs=1e-12)
+    anomaly = field.anomaly(reference=("2000", "2002"), mean=BOX, stderr=True)
+    assert (anomaly.sst_anomaly_stderr < 1.5 * mean.sst_stderr).all()
+
+
+def test_several_regions_have_a_covariance(field: xs.Field, product: xr.DataArray) -> None:
+    masks = xr.concat([product.lat > 0, product.lat < 0, abs(product.lat) < 30], "region")
+    result = field.mean(("lat", "lon"), where=masks, time=["2001"], covariance=True)
+    c = result.sst_covariance
+    assert c.dims == ("region", "time", "region_", "time_")
+    square = c.squeeze().values
+    np.testing.assert_allclose(np.sqrt(np.diagonal(square)), result.sst_stderr.squeeze(), rtol=1e-12)
+    assert np.linalg.eigvalsh(square).min() > 0 and not np.allclose(square[0, 1], 0)
+
+
+def test_draws_and_jackknife(field: xs.Field) -> None:
+    exact = field.mean(BOX, stderr=True, smoothing_uncertainty=False).sst_stderr
+    drawn = field.mean(BOX, stderr=True, method="draws", draws=3000).sst_stderr
+    np.testing.assert_allclose(drawn, exact, rtol=scatter.FIVE * scatter.of_deviation(3000))
+    assert drawn.draws == 3000
+    jackknife = field.mean(BOX, covariance=True, method="jackknife")
+    s = field.statistics
+    means = xr.concat(
+        [s.without(h).solve(penalty=field.penalty).mean(BOX, time=field.mean(BOX).time) for h in s.holders],
+        "h",
+    )
+    apart = means - means.mean("h")
+    np.testing.assert_allclose(jackknife.sst_stderr, np.sqrt((apart**2).sum("h") * 2 / 3), rtol=1e-7)
+    square = xr.dot(apart, apart.rename(time="time_"), dim="h") * 2 / 3
+    np.testing.assert_allclose(jackknife.sst_covariance, square, rtol=1e-6, atol=1e-10)
+
+
+def test_exact_error_where_the_solver_iterates(product: xr.DataArray) -> None:
+    bases = {"lat": 8, "lon": 10, "time": 12}
+    data, penalty = product.isel(time=slice(24)), xs.Roughness(1e-3)
+    direct = data.spline.fit(bases, penalty=penalty, solver="banded").mean(BOX, stderr=True)
+    iterated = data.spline.fit(bases, penalty=penalty, solver="iterative").mean(BOX, stderr=True)
+    assert iterated.sst_stderr.method == "exact"
+    np.testing.assert_allclose(iterated.sst_stderr, direct.sst_stderr, rtol=0.02)  # σ from an estimated trace
+    np.testing.assert_allclose(iterated.sst, direct.sst, rtol=1e-5)
+
+
+def test_what_the_choice_leaves_open_is_added(product: xr.DataArray) -> None:
+    field = product.isel(time=slice(12)).spline.fit(
+        {"lat": 8, "lon": 8, "time": xs.Fourier(1, "year")}, penalty="reml"
+    )
+    whole = field.mean(BOX, stderr=True)
+    known = field.mean(BOX, stderr=True, smoothing_uncertainty=False)
+    assert "what the choice of lambda leaves open" in whole.sst_stderr.comment
+    assert (whole.sst_stderr > known.sst_stderr).all()
+    points = field.stderr(lat=[0.0], lon=[180.0], time=product.time[:3])
+    at = xr.DataArray(np.ones((1, 1)), {"lat": [0.0], "lon": [180.0]}, ("lat", "lon"))
+    summed = field.functional(at, time=product.time[:3], stderr=True)
+    np.testing.assert_allclose(summed.sst_functional_stderr, points.squeeze(), rtol=1e-9)
+
+
+def test_independent_fits_and_datasets(product: xr.DataArray) -> None:
+    pair = xr.Dataset({"sst": product, "other": (product + 1).isel(lon=slice(None))})
+    field = pair.spline.fit({"time": SEASONS})  # a fit for each pixel, some without observations
+    mean = field.mean("time", stderr=True)
+    assert set(mean) == {"sst", "sst_stderr", "other", "other_stderr"} and mean.sst.dims == ("lat", "lon")
+    land = product.isnull().all("time")
+    assert mean.sst.isnull().equals(land) and mean.sst_stderr.isnull().equals(land)
+    np.testing.assert_allclose((mean.other - mean.sst).where(~land, 1.0), 1.0, atol=1e-5)
+    with pytest.raises(ValueError, match="of independent fits, and of samples, average the predictions"):
+        field.mean("lat")
+
+
+def test_points_and_draws_of_fields(field: xs.Field) -> None:
+    x, y = np.random.default_rng(0).uniform(0, 10, (2, 300))
+    points = xr.DataArray(x + y**2, {"x": ("obs", x), "y": ("obs", y)}, ("obs",), "u")
+    single = points.spline.fit({"x": 5, "y": 5}, penalty=1e-9)
+    mean = single.mean({"y": (1, 9)})
+    assert mean.dims == ("obs",)  # at the x of each point
+    np.testing.assert_allclose(mean, x + (9**3 - 1) / 24, rtol=1e-4)
+    sample = field.sample(400, seed=0).mean(BOX, time=["2001"])
+    assert sample.dims == ("sample", "time")
+    error = field.mean(BOX, time=["2001"], stderr=True).sst_stderr.item()
+    assert float(sample.std("sample").squeeze()) == pytest.approx(
+        error, rel=scatter.FIVE * scatter.of_deviation(400)
+    )
+    with pytest.raises(AttributeError, match="which have no stderr; ask the field"):
+        field.sample(2).mean(BOX, stderr=True)
+
+
+def test_terms_and_errors_that_remember(product: xr.DataArray) -> None:
+    series = (
+        product.isel(lat=2, lon=20).drop_vars(["lat", "lon"]).interpolate_na("time", fill_value="extrapolate")
+    )
+    field = series.spline.fit(time=SEASONS, errors=xs.AR1("time"))
+    at = xr.DataArray([1.0], {"time": series.time[:1]})
+    summed = field.functional(at, stderr=True).sst_functional_stderr.item()
+    assert summed == pytest.approx(field.stderr(time=series.time[:1]).item(), rel=1e-8)
+    trend = field.select(time=xs.Polynomial)
+    summed = trend.functional(at, stderr=True).sst_functional_stderr.item()
+    assert summed == pytest.approx(trend.stderr(time=series.time[:1]).item(), rel=1e-8)
+
+
+# ---- fields with a fine part
+
+
+@pytest.fixture(scope="module")
+def bare() -> xs.Field:
+    lat, lon = np.linspace(-20.0, 20.0, 11), np.linspace(150.0, 210.0, 16)
+    y, x = np.deg2rad(lat)[:, None], np.deg2rad(lon)
+    values = (
+        20 * np.cos(y) + np.sin(4 * x) * np.cos(3 * y) + np.random.default_rng(0).normal(0, 0.1, (11, 16))
+    )
+    return xr.DataArray(values, {"lat": lat, "lon": lon}, name="sst").spline.fit()
+
+
+def test_means_of_a_fine_field(bare: xs.Field) -> None:
+    box = {"lat": (-10.0, 10.0), "lon": (170.0, 190.0)}
+    lat, lon = np.linspace(-9.75, 9.75, 40), np.linspace(170.25, 189.75, 40)
+    weights = np.cos(np.deg2rad(xr.DataArray(lat, {"lat": lat})))
+    fine = bare.predict(lat=lat, lon=lon).weighted(weights).mean()
+    assert bare.mean(box).item() == pytest.approx(fine.item(), abs=0.005)
+    with pytest.raises(
+        ValueError, match=r"errors of means of 'sst' .* fit a single field, fit\(..., fine=False\)"
+    ):
+        bare.mean(box, stderr=True)
+    cells = bare.regrid({"lat": [-10.0, 0.0, 10.0], "lon": [170.0, 180.0, 190.0]})
+    one = bare.mean({"lat": (-5, 5), "lon": (175, 185)})
+    assert cells.sel(lat=0, lon=180).item() == pytest.approx(one.item(), abs=1e-10)
+    at = xr.DataArray([1.0, -1.0], {"lat": [3.0, -8.0]})
+    values = bare.predict(lat=at.lat, lon=[180.0]).squeeze()
+    difference = bare.functional(at, lon=[180.0])
+    assert difference.item() == pytest.approx(float(values[0] - values[1]), abs=1e-9)
+
+
+def test_terms_beside_a_fine_field_have_errors() -> None:
+    time = np.arange("2000-01", "2010-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    rng = np.random.default_rng(0)
+    values = np.convolve(rng.normal(0, 0.2, 124), np.ones(5), "valid") + np.cos(np.arange(120) * np.pi / 6)
+    field = xr.DataArray(values, {"time": time}, name="sst").spline.fit()
+    anomaly = field.anomaly(time=time[:5])
+    fourier = field.select(time=xs.Fourier).predict(time=time[:5])
+    left = field.predict(time=time[:5]) - fourier - anomaly
+    np.testing.assert_allclose(left, left[0], atol=1e-9)
+    trend = field.select(time=xs.Polynomial)
+    at = xr.DataArray([1.0], {"time": time[7:8]})
+    summed = trend.functional(at, stderr=True).sst_functional_stderr.item()
+    assert summed == pytest.approx(trend.stderr(time=time[7:8]).item(), rel=1e-8)
+    with pytest.raises(ValueError, match="method='draws': the errors of terms beside a fine field"):
+        trend.mean("time", stderr=True, method="draws")
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda f: f.mean("latt"), "no fitted coordinate 'latt'; did you mean 'lat'"),
+        (lambda f: f.mean([]), "a mean over no coordinate; name one of lat, lon, time"),
+        (
+            lambda f: f.mean({"lat": 5}),
+            r"lat=5 is no range; pass a pair of labels, as in \{'lat': \(lo, hi\)\}",
+        ),
+        (lambda f: f.mean({"lat": (5, -5)}), r"lat=\(5, -5\): the ends of a range have to ascend"),
+        (
+            lambda f: f.mean({"lat": (50, 60)}),
+            "the range 50.0 to 60.0 of 'lat' lies outside its domain -20.0 to 20.0",
+        ),
+        (lambda f: f.mean("lat", weights="volume"), "weights='volume' is unknown; pass 'area'"),
+        (
+            lambda f: f.mean("lat", lat=[0.0]),
+            r"'lat' is averaged over, and lat= names labels of it.*\{'lat': \(lo, hi\)\}",
+        ),
+        (
+            lambda f: f.mean("lat", method="exact"),
+            "method='exact' is of the standard error, which takes stderr=True",
+        ),
+        (
+            lambda f: f.integral("lat"),
+            "the integral over 'lat' by area needs a longitude too; add it, or pass weights=None",
+        ),
+        (lambda f: f.mean("lat", where=3), "where=3 has to be a DataArray of bool or numbers with labels"),
+        (lambda f: f.regrid({"lat": [0.0]}), "the cells around the labels of 'lat' are not known"),
+        (lambda f: f.regrid({"lat": [0.0, 1.0]}, dims=["depth"]), "no fitted coordinate 'depth'"),
+        (lambda f: f.regrid({"time": ["2001"]}), "regrid.. over no coordinate"),
+        (lambda f: f.anomaly(dim="depth"), "no fitted coordinate 'depth'"),
+        (lambda f: f.anomaly(mean=["time"]), "'time' is averaged over, so that it has no anomaly"),
+    ],
+)
+def test_what_is_refused(field: xs.Field, call: object, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        call(field)
+
+
+def test_masks_that_are_refused(field: xs.Field, product: xr.DataArray) -> None:
+    lat = product.lat
+    numbers = xr.where(lat > 0, 1.0, np.nan)
+    for mask, match in (
+        (numbers, r"where= holds NaN, as a map of the numbers of regions.*mask_3D"),
+        (lat > 90, "where= marks no label"),
+        (-1.0 * (lat > 0), "where= has to be finite and 0 or more"),
+        (xr.DataArray([True], dims="lat"), "dimension 'lat' of where= has no labels"),
+        (
+            xr.DataArray([True], {"y": [0.0]}),
+            r"where= has dimensions \('y',\), and none is a fitted coordinate",
+        ),
+        (
+            xr.DataArray([True, True], {"lat": [10.0, 30.0]}),
+            "where= counts 1 labels of 'lat' outside its domain -20.0",
+        ),
+        (xr.DataArray([True, True], {"lat": [3.0, 3.0]}), "labels of 'lat' are there twice"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            field.mean("lat", where=mask)
+    with pytest.raises(ValueError, match="where= goes along 'lat', which is not averaged over"):
+        field.mean("lon", where=lat > 0)
+    regions = xr.concat([lat > 0, lat < 0], "region")
+    with pytest.raises(ValueError, match="'region' is a dimension of the weights and of what is left"):
+        field.mean("lat", where=regions, time=xr.DataArray(product.time.values[:2], dims="region"))
+    halves = xr.concat([product.lon > 180, product.lon < 180], "region")
+    with pytest.raises(ValueError, match="'region' is a dimension of weights= and of where= too"):
+        field.functional(regions * 1.0, where=halves)
+    with pytest.raises(ValueError, match="'lat' is averaged over and has weights= too"):
+        field.functional(1.0 * (lat > 0), mean=["lat"])
+
+
+def test_ranges_that_leave_the_domain_warn(field: xs.Field) -> None:
+    with pytest.warns(xs.FitWarning, match="the range 0.0 to 30.0 of 'lat' leaves the domain -20.0 to 20.0"):
+        mean = field.mean({"lat": (0, 30)}, lon=[180.0], time=["2001"])
+    assert mean.item() == field.mean({"lat": (0, 20)}, lon=[180.0], time=["2001"]).item()
+    field.mean({"time": ("2000", "2002")})  # a year that ends after the last label is meant as it is
+
+
+def test_lazy_fields_say_so(product: xr.DataArray) -> None:
+    lazy = product.chunk(time=12).spline.fit(BASES, penalty=1e-2, compute=False)
+    with pytest.raises(ValueError, match=r"this field is still lazy .*; call .compute\(\) first"):
+        lazy.mean("lat")

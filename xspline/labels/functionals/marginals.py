@@ -1,0 +1,350 @@
+"""Weights of the functions of some coordinates, and of nodes of a quadrature: what a mean over these coordinates is.
+
+A linear functional of a field is a product of marginals, one for each coordinate or group of them: an integral over an
+interval, over a cell around each label, over a region of such cells, or the value at each label.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from xspline.arguments import brief
+from xspline.labels.errors import unknown_name
+from xspline.labels.read.coordinates import floats, in_units_of
+from xspline.solve.errors import warn
+from xspline.spaces import Fourier, Space
+from xspline.spaces.basis import coordinate_in_errors, range_of
+from xspline.spaces.conversions import degrees_in
+from xspline.sums.integrals import over_intervals
+
+Array = np.ndarray
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Marginal:
+    """The part of some linear functionals along one coordinate, or several that go together."""
+
+    names: tuple[str, ...]  # of the coordinates
+    dims: tuple[Hashable, ...]  # of the labels that the functionals have
+    shape: tuple[int, ...]  # along these
+    rows: Array  # [n, K..], weights of the functions; NaN where there is no value
+    nodes: tuple[Array, ...]  # floats of each coordinate, where a quadrature takes values
+    weights: Array | None  # [n, q..], of the values there; None where these are the values at n places
+
+    def without_season(self, space: Space, reference: Marginal) -> Marginal:
+        """Return these values of one coordinate, without its Fourier term, less their mean over a reference."""
+        (name,) = self.names
+        season = space.basis(name).select(Fourier)
+        keep = ~season | (space.constant()[space.names.index(name)] != 0)
+        own = np.eye(self.nodes[0].size) if self.weights is None else self.weights
+        apart = np.repeat(-np.asarray(reference.weights), len(own), axis=0)
+        nodes = np.concatenate([self.nodes[0], reference.nodes[0]])
+        rows = (self.rows - reference.rows) * keep
+        return replace(self, rows=rows, nodes=(nodes,), weights=np.concatenate([own, apart], axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """What is integrated over: intervals of coordinates, with a density.
+
+    Attributes
+    ----------
+    space : of the field.
+    area : whether a cosine of latitude is the density along it.
+    steps : distance between labels by coordinate, for nodes of a fine field; empty where there is none.
+    is_mean : whether integrals are divided by those of 1.
+    """
+
+    space: Space
+    area: bool
+    steps: Mapping[str, float]
+    is_mean: bool = True
+
+    def density(self, name: str) -> Callable[[Array], Array]:
+        """Return the density along a coordinate."""
+        axis = self.space.axis(name)
+        if not (self.area and axis.role == "latitude"):
+            return np.ones_like
+        degrees = degrees_in(axis.units) or 1.0
+        return lambda x: np.cos(np.deg2rad(x * degrees))
+
+    def table(self, name: str, lower: Array, upper: Array) -> tuple[Array, Array, Array, Array]:
+        """Return integrals of the functions [n, K] and of 1 [n] over intervals, nodes [q] and their weights [n, q]."""
+        density = self.density(name)
+        rows, sizes = over_intervals(self.space, self.space.names.index(name), lower, upper, density)
+        if not self.steps:
+            return rows, sizes, np.zeros(0), np.zeros((len(lower), 0))
+        many = max(int(np.ceil(np.max(upper - lower, initial=0.0) / self.steps[name])), 1)
+        share = (np.arange(many) + 0.5) / many
+        nodes = lower[:, None] + share * (upper - lower)[:, None]
+        parts = density(nodes) * (upper - lower)[:, None]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            parts = np.nan_to_num(parts * (sizes / parts.sum(axis=1))[:, None])
+        weights = np.zeros((len(lower), len(lower), many))
+        weights[np.arange(len(lower)), np.arange(len(lower))] = parts
+        return rows, sizes, nodes.ravel(), weights.reshape(len(lower), -1)
+
+    def over(self, name: str, ends: Range) -> Marginal:
+        """Return the integral, or mean, over a range of one coordinate."""
+        table = self.table(name, np.array([ends[0]]), np.array([ends[1]]))
+        return self._marginal((name,), np.ones((1, 1)), [table], {})
+
+    def cells(self, name: str, labels: xr.DataArray, bounds: xr.DataArray | None) -> Marginal:
+        """Return the mean over the cell around each of some labels; NaN where a label is outside the domain."""
+        inside, lower, upper = cells_of(self.space, name, labels, bounds)
+        start = self.space.basis(name).integral_range(self.space.axis(name))[0]
+        table = self.table(name, *(np.where(inside, end, start) for end in (lower, upper)))
+        dims = dict(zip(labels.dims, labels.shape, strict=True))
+        return self._marginal((name,), np.eye(labels.size), [table], dims)
+
+    def region(self, names: Sequence[str], where: xr.DataArray, ranges: Mapping[str, Range]) -> Marginal:
+        """Return the integrals, or means, over the cells of the labels of a mask, each counted by its weight."""
+        tables = []
+        for name in names:
+            inside, lower, upper = cells_of(self.space, name, where[name])
+            _check_inside(self.space, where, name, inside, "where=")
+            turn = self.space.axis(name).wrap
+            # Of a circle a cell and a range may meet a turn away, or at both ends.
+            turns = np.array([0.0] if turn is None else [-turn, 0.0, turn])[:, None]
+            pieces = [np.clip(end + turns, *ranges[name]) for end in (lower, upper)]
+            tables.append(self._joined([self.table(name, *ends) for ends in zip(*pieces, strict=True)]))
+        extra = {dim: n for dim, n in where.sizes.items() if dim not in names}
+        weights = where.transpose(*extra, *names).values.astype(np.float64)
+        return self._marginal(tuple(names), weights.reshape(-1, *weights.shape[len(extra) :]), tables, extra)
+
+    @staticmethod
+    def _joined(parts: Sequence[Any]) -> tuple[Array, Array, Array, Array]:
+        """Return the table of cells in several pieces."""
+        rows, sizes, nodes, weights = zip(*parts, strict=True)
+        return (
+            np.sum(rows, axis=0),
+            np.sum(sizes, axis=0),
+            np.concatenate(nodes),
+            np.concatenate(weights, axis=1),
+        )
+
+    def _marginal(
+        self, names: tuple[str, ...], given: Array, tables: Sequence[Any], extra: Mapping[Hashable, int]
+    ) -> Marginal:
+        """Return sums with given weights [n, L..] of tables, one for each coordinate of a product of cells."""
+        rows, sizes, nodes, weights = zip(*tables, strict=True)
+        total = (
+            combined(given, [own[:, None] for own in sizes]).ravel() if self.is_mean else np.ones(len(given))
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scale = 1 / np.where(total > 0, total, np.nan)
+
+        def scaled(parts: Sequence[Array]) -> Array:
+            product = combined(given, parts)
+            return product * scale.reshape(-1, *(1,) * (product.ndim - 1))
+
+        return Marginal(names, tuple(extra), tuple(extra.values()), scaled(rows), nodes, scaled(weights))
+
+
+def combined(given: Array, parts: Sequence[Array]) -> Array:
+    """Return Σ_l given[n, l..] Π_j parts_j[l_j, k_j], [n, k..]."""
+    for part in parts:
+        given = np.tensordot(given, part, axes=(1, 0))
+    return given
+
+
+def at_labels(
+    space: Space, names: Sequence[str], columns: Sequence[Array], sizes: Mapping[Hashable, int]
+) -> Marginal:
+    """Return the values at labels of coordinates that share their dimensions, given as floats."""
+    rows = np.ones((columns[0].size, 1))
+    for name, x in zip(names, columns, strict=True):
+        own = space.features[space.names.index(name)].design(x.ravel())
+        rows = (rows[:, :, None] * own[:, None, :]).reshape(len(rows), -1)
+    shape = tuple(space.shape[space.names.index(name)] for name in names)
+    flat = tuple(x.ravel() for x in columns)
+    return Marginal(tuple(names), tuple(sizes), tuple(sizes.values()), rows.reshape(-1, *shape), flat, None)
+
+
+def weighted(space: Space, weights: xr.DataArray) -> Marginal:
+    """Return the sums of values at labels with given weights."""
+    names = [name for name in space.names if name in weights.dims]
+    extra = {dim: n for dim, n in weights.sizes.items() if dim not in names}
+    rows, nodes = [], []
+    for name in names:
+        x = space.within(_floats(space, name, weights[name]), name)
+        _check_inside(space, weights, name, np.isfinite(x), "weights=")
+        rows.append(np.nan_to_num(space.features[space.names.index(name)].design(x)))
+        nodes.append(np.where(np.isfinite(x), x, np.nanmin(x)))
+    given = weights.transpose(*extra, *names).values.astype(np.float64)
+    given = given.reshape(-1, *given.shape[len(extra) :])
+    return Marginal(
+        tuple(names), tuple(extra), tuple(extra.values()), combined(given, rows), tuple(nodes), given
+    )
+
+
+# ---- ranges
+
+
+def ranges_of(space: Space, dims: Any) -> dict[str, Range]:
+    """Return the range of each coordinate that is averaged over, as floats.
+
+    `dims` are names, or a mapping from names to ranges: pairs of labels, slices, or None for the whole domain.
+    """
+    if dims is None:
+        dims = space.names
+    given = dims if isinstance(dims, Mapping) else dict.fromkeys([dims] if isinstance(dims, str) else dims)
+    if not given:
+        raise ValueError(
+            f"a mean over no coordinate; name one of {', '.join(space.names)}, or leave dims out"
+        )
+    for name in given:
+        if name not in space.names:
+            raise unknown_name(
+                name,
+                "fitted coordinate",
+                space.names,
+                "; of independent fits, and of samples, average the predictions",
+            )
+    return {name: range_in(space, name, given[name]) for name in space.names if name in given}
+
+
+def range_in(space: Space, name: str, given: Any) -> Range:
+    """Return a range of one coordinate as floats; a text such as "2020" as an end is the end of that year."""
+    axis, basis = space.axis(name), space.basis(name)
+    whole = basis.integral_range(axis)
+    if given is None:
+        return whole
+    ends = (given.start, given.stop) if isinstance(given, slice) and given.step is None else given
+    if not isinstance(ends, Sequence | np.ndarray) or isinstance(ends, str) or len(ends) != 2:
+        raise ValueError(
+            f"{name}={brief(given)} is no range; pass a pair of labels, as in {{{name!r}: (lo, hi)}}"
+        )
+    low, high = (
+        other if end is None else float(space.within(space.to_float(name, np.array([end])), name, True)[0])
+        for end, other in zip(ends, whole, strict=True)
+    )
+    if axis.kind == "time" and isinstance(ends[1], str) and (after := _instant_after(ends[1])):
+        behind = float(axis.to_float(after))
+        high = behind if basis.record is None else max(min(behind, whole[1]), high)
+    if axis.wrap is not None and high <= low:
+        high += axis.wrap
+    if not low < high:
+        raise ValueError(
+            f"{name}=({brief(ends[0])}, {brief(ends[1])}): the ends of a range have to ascend; exchange them"
+        )
+    if basis.record is None:
+        return low, high
+    first, last = range_of(axis, basis.record)
+    if high <= first or low >= last:
+        raise ValueError(
+            f"the range {axis.text(low)} to {axis.text(high)} of {name!r} lies outside its domain "
+            f"{axis.text(first)} to {axis.text(last)}, where the field has no values; pass a range inside"
+        )
+    if low < first or high > last:
+        warn(
+            f"the range {axis.text(low)} to {axis.text(high)} of {name!r} leaves the domain {axis.text(first)} to "
+            f"{axis.text(last)}; the part inside counts. To say so, pass that part"
+        )
+    return max(low, first), min(high, last)
+
+
+def _instant_after(text: str) -> str:
+    """Return the first instant after a year, a month or a day that is written as a text; empty for other texts."""
+    return str(np.datetime64(text) + 1) if re.fullmatch(r"\d{4}(-\d\d){0,2}", text) else ""
+
+
+# ---- cells
+
+
+def cells_of(
+    space: Space, name: str, labels: xr.DataArray, bounds: xr.DataArray | None = None
+) -> tuple[Array, Array, Array]:
+    """Return which labels are in the domain, and the ends of the cells around them, as far as they are in the domain.
+
+    A cell goes half-way to the next labels; the outermost ones as far outward as inward.
+    """
+    x = _floats(space, name, labels)
+    if bounds is not None:
+        ends = np.sort(_floats(space, name, bounds).reshape(-1, 2), axis=1)
+        middle = _floats(space, name, labels, moved=False)
+        left, right = (np.abs(middle - end) for end in ends.T)
+    else:
+        middle = _floats(space, name, labels, moved=False)
+        if middle.ndim != 1 or middle.size < 2 or not np.all(np.isfinite(middle)):
+            raise ValueError(
+                f"the cells around the labels of {name!r} are not known from {brief(middle)}; they take two or more "
+                "labels along one dimension (or CF bounds)"
+            )
+        order = np.argsort(middle)
+        gaps = np.diff(middle[order])
+        if gaps.min() <= 0:
+            raise ValueError(f"labels of {name!r} are there twice; drop_duplicates({name!r}) first")
+        turn = space.axis(name).wrap
+        outer = (0.0, 0.0) if turn and middle.max() - middle.min() == turn else (gaps[0], gaps[-1])
+        left, right = np.empty_like(middle), np.empty_like(middle)
+        left[order], right[order] = np.append(outer[0], gaps) / 2, np.append(gaps, outer[1]) / 2
+    lower, upper = x - left, x + right
+    axis, record = space.axis(name), space.basis(name).record
+    if axis.role == "latitude":
+        pole = 90 / (degrees_in(axis.units) or 1.0)
+        lower, upper = np.clip(lower, -pole, pole), np.clip(upper, -pole, pole)
+    inside = np.isfinite(space.within(x, name))
+    if record is not None:
+        lower, upper = (np.clip(end, *range_of(axis, record)) for end in (lower, upper))
+    return inside, lower, upper
+
+
+def _floats(space: Space, name: str, labels: xr.DataArray, *, moved: bool = True) -> Array:
+    """Return labels as floats, in the units of the space; those of a longitude `moved` into the domain."""
+    if not moved:
+        with coordinate_in_errors(name):
+            return space.axis(name).to_float(in_units_of(space, labels, name).values)
+    return np.asarray(floats(labels, name, space, labels.dims, labels.sizes))
+
+
+def check_weights(space: Space, weights: xr.DataArray, what: str, *, positive: bool) -> list[str]:
+    """Return the fitted coordinates that weights go along; raises where they are none that a functional takes."""
+    if not isinstance(weights, xr.DataArray) or weights.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{what}{brief(weights)} has to be a DataArray of {'bool or ' * positive}numbers with labels of fitted "
+            f"coordinates ({', '.join(space.names)})"
+        )
+    names = [name for name in space.names if name in weights.dims]
+    beside = [
+        name for name in space.names if name in weights.coords and weights[name].ndim and name not in names
+    ]
+    if not names or beside:
+        raise ValueError(
+            f"{what} has dimensions {weights.dims}, and none is a fitted coordinate of one dimension "
+            f"({', '.join(space.names)}); name its dimensions as these, with one label each along them"
+        )
+    if lost := [name for name in names if name not in weights.coords]:
+        raise ValueError(
+            f"dimension {lost[0]!r} of {what} has no labels; assign them: .assign_coords({lost[0]}=...)"
+        )
+    values = weights.values
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise ValueError(
+            f"{what} holds NaN, as a map of the numbers of regions does; pass one that is True in a region, such as "
+            f"numbers == 3, or several along a dimension (regionmask: mask_3D), or fillna(0)"
+        )
+    if not np.isfinite(values).all() or (positive and (values < 0).any()):
+        raise ValueError(f"{what} has to be finite{' and 0 or more' * positive}; set other weights to 0")
+    if not values.any():
+        raise ValueError(f"{what} marks no label; the mean over nothing is not known")
+    return names
+
+
+def _check_inside(space: Space, weights: xr.DataArray, name: str, inside: Array, what: str) -> None:
+    """Raise ValueError where labels that count are outside the domain."""
+    others = [dim for dim in weights.dims if dim != name]
+    lost = (weights != 0).any(others).values & ~inside
+    if lost.any():
+        low, high = map(space.axis(name).text, space.basis(name).integral_range(space.axis(name)))
+        raise ValueError(
+            f"{what} counts {int(lost.sum())} labels of {name!r} outside its domain {low} to {high}, where the "
+            "field has no values; select those inside, or fit a wider domain"
+        )

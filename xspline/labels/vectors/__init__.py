@@ -1,0 +1,1 @@
+"""Fields of the two components of a vector."""

@@ -1,0 +1,148 @@
+"""Vorticity and divergence of two fields, the eastward and northward components of a velocity, on the sphere.
+
+With R the radius of the Earth, ∂/∂x eastward and ∂/∂y northward per metre:
+
+    divergence = ∂u/∂x + ∂v/∂y − v tan φ / R            vorticity = ∂v/∂x − ∂u/∂y + u tan φ / R
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from xspline.arguments import brief, checked
+from xspline.labels.derivatives import EARTH_RADIUS, degrees_of, on_sphere
+from xspline.labels.evaluation import history, per
+from xspline.labels.field_base import FieldBase
+from xspline.labels.read.observations import Variable
+from xspline.spaces.conversions import are_one
+
+_COMMENT = "takes errors of u and v as independent; at most: a slope and a value of one field err together"
+
+
+@checked
+def vorticity(
+    u: Any, v: Any, at: Any = None, *, stderr: bool = False, **options: Any
+) -> xr.DataArray | xr.Dataset:
+    """Evaluate the vorticity of a velocity on the sphere: ∂v/∂x − ∂u/∂y + u tan φ / R.
+
+    Parameters
+    ----------
+    u, v
+        Fields of the eastward and the northward component, of two fits or of one: ``field["u"], field["v"]``.
+    at, **options
+        As for :meth:`Field.gradient`: `chunks`, `mask`, `method`, …
+    stderr
+        True returns a Dataset of ``vorticity`` and ``vorticity_stderr``, where errors of u and v are independent.
+
+    Returns
+    -------
+    DataArray or Dataset
+        In s⁻¹ of velocities in m s⁻¹; NaN within 0.001° of a pole. Its standard error is the root of the squares of
+        what u and v contribute; that of ∂u/∂y and u tan φ / R together is at most their sum, which is taken.
+
+    Raises
+    ------
+    TypeError
+        u or v is no field.
+    ValueError
+        A field has several variables, units differ, or latitude or longitude was not fitted.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, xspline as xs
+    >>> lat, lon = np.arange(-60, 61.0, 4), np.arange(0, 360.0, 10)
+    >>> u = 10 * np.cos(np.deg2rad(lat))[:, None] + 0 * lon  # a solid rotation, 10 m/s at the equator
+    >>> wind = xr.Dataset({"u": (("lat", "lon"), u), "v": (("lat", "lon"), 0 * u)}, {"lat": lat, "lon": lon})
+    >>> wind.u.attrs["units"] = wind.v.attrs["units"] = "m s-1"
+    >>> field = wind.spline.fit(lat=20, lon=8, penalty=0)
+    >>> spin = xs.vorticity(field["u"], field["v"], {"lat": 30.0, "lon": 0.0})
+    >>> (
+    ...     (spin * xs.EARTH_RADIUS).round(2).item(),
+    ...     spin.units,
+    ... )  # twice the rotation, times the sine of the latitude
+    (10.0, 's-1')
+    """
+    return _combined("vorticity", v, u, -1, at, stderr, options)
+
+
+@checked
+def divergence(
+    u: Any, v: Any, at: Any = None, *, stderr: bool = False, **options: Any
+) -> xr.DataArray | xr.Dataset:
+    """Evaluate the divergence of a velocity on the sphere: ∂u/∂x + ∂v/∂y − v tan φ / R.
+
+    Parameters, results and errors are those of :func:`vorticity`, with u and v exchanged in what is said of the error.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, xspline as xs
+    >>> lat, lon = np.arange(-60, 61.0, 4), np.arange(0, 360.0, 10)
+    >>> v = 10 * np.cos(np.deg2rad(lat))[:, None] + 0 * lon
+    >>> wind = xr.Dataset({"u": (("lat", "lon"), 0 * v), "v": (("lat", "lon"), v)}, {"lat": lat, "lon": lon})
+    >>> field = wind.spline.fit(lat=20, lon=8, penalty=0)
+    >>> (xs.divergence(field["u"], field["v"], {"lat": 30.0, "lon": 0.0}) * xs.EARTH_RADIUS).round(2).item()
+    -10.0
+    """
+    return _combined("divergence", u, v, 1, at, stderr, options)
+
+
+def _combined(
+    what: str, a: Any, b: Any, sign: int, at: Any, stderr: bool, options: dict[str, Any]
+) -> xr.DataArray | xr.Dataset:
+    """Return ∂a/∂x + sign · (∂b/∂y − b tan φ / R) of two fields, with its standard error."""
+    (_, first), (name, second) = (_component(what, field) for field in (a, b))
+    if bool(first.units) != bool(second.units) or not are_one(first.units, second.units):
+        raise ValueError(
+            f"{first.name!r} has units {first.units!r} and {name!r} {second.units!r}, whose slopes do not add up; "
+            "convert one of them before the fit"
+        )
+    east = _slope(a, "longitude", at, stderr, options)
+    north = _slope(b, "latitude", east.value if at is None else at, stderr, options)
+    beside = b.predict(north.value, stderr=stderr, **options)
+    beside = beside if isinstance(beside, xr.Dataset) else beside.to_dataset()
+    (lat,) = (n for n in b.space.names if b.space.axis(n).role == "latitude")
+    metric = np.tan(np.deg2rad(degrees_of(b.space, north.value.coords[lat]))) / EARTH_RADIUS
+    results = {what: east.value + sign * (north.value - metric * beside[name])}
+    if stderr:
+        own = north.error + abs(metric) * beside[f"{name}_stderr"]
+        results[f"{what}_stderr"] = (east.error**2 + own**2) ** 0.5
+    for key, result in results.items():
+        attrs = {
+            "long_name": f"{'standard error of ' * (key != what)}{what}",
+            "units": "s-1" if first.units in ("m s-1", "m/s") else per(first.units, ("m", 1)),
+            "history": history(first.history, f"{what}({'stderr=True' * (key != what)})"),
+            "comment": _COMMENT * (key != what),
+        }
+        named = result.transpose(*east.value.dims).rename(key)
+        results[key] = named.drop_attrs().assign_attrs({k: text for k, text in attrs.items() if text})
+    return xr.Dataset(results) if stderr else results[what]
+
+
+def _component(what: str, field: Any) -> tuple[str, Variable]:
+    """Return the one variable of a field."""
+    if not isinstance(field, FieldBase):
+        raise TypeError(f"{what}(u, v) takes two fields, and {brief(field)} is none")
+    if len(field.variables) > 1:
+        raise ValueError(
+            f"{what}(u, v) takes fields of one variable, and one has {', '.join(map(repr, field.variables))}; "
+            f"select them: xs.{what}(field['u'], field['v'])"
+        )
+    ((name, variable),) = field.variables.items()
+    return name, variable
+
+
+class _Slope(NamedTuple):
+    value: xr.DataArray
+    error: Any  # None where it was not requested
+
+
+def _slope(field: Any, role: str, at: Any, stderr: bool, options: dict[str, Any]) -> _Slope:
+    """Return the derivative eastward or northward, per metre, and its standard error."""
+    names = on_sphere(field.space)
+    slopes = field.gradient(at, dims=names, geometry="sphere", stderr=stderr, **options)
+    (along,) = (n for n in names if field.space.axis(n).role == role)
+    name = f"d{next(iter(field.variables))}_d{along}"
+    return _Slope(slopes[name], slopes[f"{name}_stderr"] if stderr else None)
