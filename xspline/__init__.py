@@ -15,6 +15,7 @@ from xspline.labels.field import Field, open_field
 from xspline.labels.field_base import Draws
 from xspline.labels.merging import merge_models
 from xspline.labels.read.memory import AR1
+from xspline.labels.report.disclosure import Disclosure
 from xspline.labels.report.findings import FitCheck
 from xspline.labels.statistics import Statistics, merge, open_statistics
 from xspline.labels.storage.tables import from_dataframe
@@ -55,6 +56,7 @@ __all__ = [
     "ClusterLostError",
     "ConstrainedField",
     "ConvergenceError",
+    "Disclosure",
     "Draws",
     "EquationField",
     "Field",

@@ -95,6 +95,15 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
                 f"fit() without bases; {instead}"
             )
 
+    def _check_alike(self, what: str) -> None:
+        """Raise ValueError where errors remember, or holders have offsets, which `what` does not know of."""
+        self.statistics._check_independent(what)
+        if any(fit.levels is not None and fit.levels.offsets for fit in self.fits.values()):
+            raise ValueError(
+                f"{what} does not know of the offsets of holders, which the observations have and their errors follow "
+                "from; solve without offsets='holders', with noise= alone if need be"
+            )
+
     @property
     def _solver_used(self) -> str | None:
         """The one solver of all variables, whose draws follow from their seed; None where there is none."""
@@ -616,7 +625,7 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         self._check_single(
             "recover", f"write xs.recover(data, {equation!r}), or fit(..., fine=False).recover(...)"
         )
-        self.statistics._check_independent("recover")
+        self._check_alike("recover")
         return Equations.registered[0].recover(
             self, equation, known=known, vary=vary, dims=dims, method=method, at=at
         )
@@ -643,6 +652,13 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
             contents[f"coefficients__{k}"] = (dims, fit.coefficients)
             if fit.rho is not None:
                 contents[f"rho__{k}"] = ([f"rho__{k}__{axis}" for axis in range(fit.rho.ndim)], fit.rho)
+            if fit.levels is not None:
+                own = [
+                    f"holders__{k}",
+                    *(f"holders__{k}__{axis}" for axis in range(fit.levels.ratio.ndim - 1)),
+                ]
+                contents |= {f"{key}__{k}": (own, getattr(fit.levels, key)) for key in ("offset", "ratio")}
+                meta.setdefault("levels", {})[fit.name] = fit.levels.described()
             if fit.fine is not None:
                 columns, meta.setdefault("fine", {})[fit.name] = fit.fine.to_arrays()
                 for key, array in columns.items():

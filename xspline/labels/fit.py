@@ -15,6 +15,7 @@ import xarray as xr
 from xspline import execution
 from xspline.labels.errors import unknown_name
 from xspline.labels.fine.field import Fine
+from xspline.labels.inference.levels import Border, Levels
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
 from xspline.solve import (
@@ -109,6 +110,7 @@ class Fit:
     rho : where errors remember, the correlation of those one step apart, over batch dimensions; None for independent
         ones.
     weak : of nearly singular members how much larger errors are in one direction than elsewhere, else 0; None for none.
+    levels : what holders differ by, where that was asked for; the statistics are without offsets, weighed by noise.
     """
 
     statistics: Statistics[Any]
@@ -123,6 +125,7 @@ class Fit:
     robust: Mapping[str, Any] = field(default_factory=dict)
     rho: np.ndarray | None = None
     weak: np.ndarray | None = None
+    levels: Levels | None = None
 
     @property
     def space(self) -> Space:
@@ -152,6 +155,14 @@ class Fit:
     @functools.cached_property
     def _whitened(self) -> Sums:
         return whitened(self.statistics._complete(self.name), np.asarray(self.rho), self.space.frame)
+
+    @functools.cached_property
+    def border(self) -> Border | None:
+        """What the offsets of holders are beside the coefficients; None where there are no levels."""
+        if (levels := self.levels) is None:
+            return None
+        of = [levels.names.index(part.holder) for part in self.statistics.parts]
+        return Border(levels, self.sums, of, self.solved.factorisation, self.space.frame)
 
     @property
     def remembers(self) -> str:
@@ -283,6 +294,8 @@ class Fit:
         solution = self.solved
         determined = np.broadcast_to(solution.determined, self.total.count.shape)
         edf = np.where(determined, solution.factorisation.edf(), np.nan)
+        if self.border is not None:
+            edf = edf + self.border.edf
         return edf, np.where(determined, solution.rss, np.nan)
 
     @property
@@ -482,7 +495,7 @@ def solve_variables(
             continue
         equal = (fit for fit in fits.values() if fit.penalty == requested and not fit.choice)
         shared = next((f.solved.factorisation for f in equal if f.total.gram.equals(total.gram)), None)
-        solution, penalty, choice = _solved(total, space, requested, solver, parts, resources, shared)
+        solution, penalty, choice = solution_of(total, space, requested, solver, parts, resources, shared)
         fits[name] = Fit(statistics, name, solution.coefficients, penalty, choice, solution)
     return {name: _without_weak(fit) for name, fit in fits.items()}
 
@@ -510,14 +523,14 @@ def _remembering(
     for _ in range(10):
         before = rho
         white = whitened(sums, rho, space.frame)
-        solution, penalty, choice = _solved(white, space, requested, solver, (), resources)
+        solution, penalty, choice = solution_of(white, space, requested, solver, (), resources)
         fit = Fit(statistics, name, solution.coefficients, penalty, choice, solution, rho=rho)
         if given:
             break
         # Where errors are alike in space, functions take more of them; at first that is not told from what remembers.
         inflation = np.maximum(fit.scores.inflation, 1.0) if by_parts and rho.any() else 1.0
         rho = np.tanh(Likelihood(sums, space, penalty, solver, resources, inflation=inflation).maximum()[0])
-        settles = by_parts or _is_choice(requested)
+        settles = by_parts or is_choice(requested)
         given = not settles or bool(np.max(np.abs(rho - before), initial=0.0) < 0.01)
     return fit
 
@@ -555,12 +568,12 @@ def weak_members(sums: Sums, space: Space, penalty: Penalty, solution: Solution)
     return weak if weak.any() else None
 
 
-def _is_choice(penalty: RequestedPenalty) -> bool:
+def is_choice(penalty: RequestedPenalty) -> bool:
     """Return whether a criterion is to choose the penalty or its strengths."""
     return isinstance(penalty, str) or bool(penalty.criterion)
 
 
-def _solved(
+def solution_of(
     total: Sums,
     space: Space,
     requested: RequestedPenalty,
@@ -570,7 +583,7 @@ def _solved(
     shared: Factorisation | None = None,
 ) -> tuple[Solution, Penalty, dict[str, Any]]:
     """Return the solution for one variable, its penalty, and how that was chosen, as plain data."""
-    if isinstance(requested, Penalty) and not _is_choice(requested):
+    if isinstance(requested, Penalty) and not is_choice(requested):
         return solve(total, space, requested, solver, shared, resources), requested, {}
     smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
     solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
@@ -597,7 +610,7 @@ def _solved(
 def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
     """Return the fits of every variable with coefficients as Dask arrays of one block, solved on a worker."""
     space, penalty = statistics.space, request.penalty
-    known = penalty if isinstance(penalty, Penalty) and not _is_choice(penalty) else None
+    known = penalty if isinstance(penalty, Penalty) and not is_choice(penalty) else None
     fits = {}
     for name, variable in statistics.variables.items():
         coefficients = execution.deferred(
@@ -613,7 +626,7 @@ def _merged_coefficients(*parts: Sums, space: Space, request: Request) -> np.nda
     """Return the coefficients of the merged parts; a worker without a GPU solves on its cores, as `fit` does."""
     resources = execution.resources(execution.present(request.device))
     total = Sums.merge(parts, space.frame)
-    solution, penalty, _ = _solved(total, space, request.penalty, request.solver, parts, resources)
+    solution, penalty, _ = solution_of(total, space, request.penalty, request.solver, parts, resources)
     weak = weak_members(total, space, penalty, solution)
     if weak is None or weak.size == 1:
         return solution.coefficients
