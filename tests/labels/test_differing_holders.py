@@ -170,6 +170,23 @@ def test_draws_know_what_offsets_leave_open() -> None:
     assert "against 'a'" in repr(field)
 
 
+def test_variables_have_levels_each_and_holders_may_lack_one(tmp_path: Path) -> None:
+    data = {name: observed(name, 0).to_dataset().assign(v=observed(name, 1) * 2) for name in "ab"}
+    data["c"] = observed("c", 0).to_dataset().assign(v=observed("c", 1) * np.nan)
+    both = xs.merge(xs.statistics(own, space(), holder=name) for name, own in data.items())
+    field = both.solve(PENALTY, offsets="holders", noise="holders", reference="a")
+    alone = both["v"].without("c").solve(PENALTY, offsets="holders", noise="holders", reference="a")
+    mine = field.offsets.sel(variable="v", holder=["a", "b"], other=["a", "b"], drop=True)
+    xr.testing.assert_allclose(mine, alone.offsets, rtol=1e-5)
+    assert np.isnan(field.noise.noise.sel(variable="v", holder="c"))
+    field.to_netcdf(tmp_path / "field.nc")
+    xr.testing.assert_allclose(
+        xs.open_field(tmp_path / "field.nc")["v"].offsets, field["v"].offsets, rtol=1e-9
+    )
+    with pytest.raises(xs.SingularSystemError, match="the reference 'c' has no observations of 'v'"):
+        both.solve(PENALTY, offsets="holders", reference="c")
+
+
 def grid(offset: float, seed: int) -> xr.DataArray:
     """Return series at four places, the last without observations of what has an offset."""
     time, rng = np.arange(60.0), np.random.default_rng(seed)
@@ -309,7 +326,10 @@ def test_holders_that_cannot_be_told_apart_are_refused() -> None:
         both.cross_validate()
     with pytest.raises(ValueError, match="fits without one holder do not know its offset"):
         both.stderr(x=3.0, method="scores")
-    auto = [xs.statistics(data[i::2].drop_vars("y"), plain, holder=str(i), errors="auto") for i in range(2)]
+    months = np.arange("2000-01", "2010-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    series = xr.DataArray(np.random.default_rng(0).normal(size=120), {"time": months}, "time", "u")
+    trend = xs.space(series, time=xs.BSpline(8))
+    auto = [xs.statistics(series[i::2], trend, holder=str(i), errors="auto") for i in range(2)]
     with pytest.raises(ValueError, match="these statistics have errors='auto'; compute them without errors="):
         xs.merge(auto).solve(offsets="holders")
 

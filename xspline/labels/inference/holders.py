@@ -196,6 +196,11 @@ class _Search:
         """Return the ratios, infinite for members whose offsets nothing tells; an error where these are all."""
         determined = border.determined
         if not determined.any():
+            if not border.weight[self.wanted.names.index(self.wanted.reference)].any():
+                raise SingularSystemError(
+                    f"the reference {self.wanted.reference!r} has no observations of {self.name!r}, which others could "
+                    "be compared with; name another one, reference=..."
+                )
             known = border.held & (border.apart > 1e-8)
             lost = [self.wanted.names[h] for i, h in enumerate(border.levels.free) if not known[i].any()]
             raise SingularSystemError(
