@@ -328,9 +328,9 @@ def test_holders_that_cannot_be_told_apart_are_refused() -> None:
         both.stderr(x=3.0, method="scores")
     months = np.arange("2000-01", "2010-01", dtype="datetime64[M]").astype("datetime64[ns]")
     series = xr.DataArray(np.random.default_rng(0).normal(size=120), {"time": months}, "time", "u")
-    trend = xs.space(series, time=xs.BSpline(8))
+    trend = xs.space(series, time=xs.Polynomial(1))
     auto = [xs.statistics(series[i::2], trend, holder=str(i), errors="auto") for i in range(2)]
-    with pytest.raises(ValueError, match="these statistics have errors='auto'; compute them without errors="):
+    with pytest.raises(ValueError, match="offsets= and noise= takes errors as independent"):
         xs.merge(auto).solve(offsets="holders")
 
 

@@ -70,11 +70,6 @@ def differing(statistics: Statistics[Any], offsets: Any, noise: Any, reference: 
         )
     statistics._check_computed()
     statistics._check_independent("offsets= and noise=")
-    if any(part.provenance.get("errors") == "auto" for part in statistics.parts):
-        raise ValueError(
-            "offsets= and noise= are of holders whose errors are independent, and these statistics have errors='auto'; "
-            "compute them without errors="
-        )
     names = tuple(sorted(set(statistics.holders)))
     if statistics._collapsed or len(names) < 2:
         why = "were collapsed into one part" if statistics._collapsed else f"are of {len(names)} holder"
