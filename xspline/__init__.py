@@ -33,7 +33,17 @@ from xspline.solve import (
     SpaceTime,
     TooLargeError,
 )
-from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
+from xspline.spaces import (
+    Axis,
+    Basis,
+    BSpline,
+    Fourier,
+    PiecewiseLinear,
+    Polynomial,
+    Regressors,
+    Space,
+    Step,
+)
 
 __version__ = "0.1.0"
 
@@ -55,8 +65,10 @@ __all__ = [
     "Fourier",
     "Penalty",
     "Physics",
+    "PiecewiseLinear",
     "Plan",
     "Polynomial",
+    "Regressors",
     "Ridge",
     "Roughness",
     "SingularSystemError",
@@ -64,6 +76,7 @@ __all__ = [
     "Space",
     "SpaceTime",
     "Statistics",
+    "Step",
     "TooLargeError",
     "WorkerMemoryError",
     "constrain",

@@ -305,6 +305,16 @@ def test_draws_and_jackknife(field: xs.Field) -> None:
     np.testing.assert_allclose(jackknife.sst_covariance, square, rtol=1e-6, atol=1e-10)
 
 
+@pytest.mark.parametrize("method", ["exact", "jackknife", "scores"])
+def test_weights_of_a_point_have_its_error(field: xs.Field, method: str) -> None:
+    point = {"lat": [3.0], "lon": [181.0]}
+    at = xr.DataArray(np.ones((1, 1)), point, ("lat", "lon"))
+    error = field.functional(at, time=["2001-02"], stderr=True, method=method).sst_functional_stderr
+    expected = field.stderr(point, time=["2001-02"], method=method)
+    assert error.item() == pytest.approx(expected.item(), rel=1e-8)
+    assert error.method == expected.method == method and error.comment == expected.comment
+
+
 def test_exact_error_where_the_solver_iterates(product: xr.DataArray) -> None:
     bases = {"lat": 8, "lon": 10, "time": 12}
     data, penalty = product.isel(time=slice(24)), xs.Roughness(1e-3)

@@ -36,7 +36,7 @@ from xspline.solve import (
     scores_of,
     solve,
 )
-from xspline.spaces import BSpline, Fourier, Polynomial, Space
+from xspline.spaces import Basis, Space, Union
 from xspline.sums import Gram, Sums
 from xspline.sums.memory import whitened
 
@@ -50,7 +50,7 @@ RequestedPenalty: TypeAlias = Penalty | str
 #: what they are elsewhere. Measured: it is below 2 on any full grid, and where stations exceed it the field is
 #: somewhere off by more than the spread of the data.
 WEAK = 1e3
-_TERMS = {kind.__name__: kind for kind in (BSpline, Fourier, Polynomial)}
+_TERMS = {name: kind for name, kind in Basis.kinds.items() if kind is not Union}
 _LONG_NAMES = {
     "count": "observations with positive weight",
     "coefficients": "coefficients",
@@ -275,7 +275,7 @@ class Fit:
         for name, kind in terms.items():
             if (before := self.selected.get(name, kind)) != kind:
                 raise ValueError(
-                    f"{kind} of {name!r} was left out already, by select({name}=xs.{before}); select it from the field "
+                    f"{kind} of {name!r} was left out already, by select({name}={before}); select it from the field "
                     "with all terms"
                 )
         keep = selection(self.space, terms, self.coefficients.ndim)
@@ -419,11 +419,42 @@ def selection(space: Space, terms: Mapping[str, str], ndim: int = 0) -> np.ndarr
         if name not in space.names:
             raise unknown_name(name, "fitted coordinate", space.names)
         basis = space.basis(name)
-        if kind not in _TERMS or not (mask := basis.select(_TERMS[kind])).any():
-            raise ValueError(f"{name!r} has no term {kind}; its basis is {basis!r}")
+        names = space.coefficient_labels(name)
+        mask = basis.select(_TERMS[kind]) if kind in _TERMS else np.array([own == kind for own in names])
+        if not mask.any():
+            own = f", with the functions {', '.join(names)}" if isinstance(names, list) else ""
+            raise ValueError(f"{name!r} has no term {kind}; its basis is {basis!r}{own}")
         keep[space.names.index(name)] = mask.astype(float)
     keep += [np.ones(1)] * (ndim - len(keep))
     return np.asarray(functools.reduce(np.multiply.outer, keep))
+
+
+def coefficient_at(space: Space, function: str) -> tuple[str, xr.DataArray, int, float, bool]:
+    """Return where the coefficient of a named function shows.
+
+    Its coordinate; a label of it; 1 where the coefficient is told as the slope there, else 0; the function's value
+    there, or 1 for a slope; and whether the function is an index, so that the coefficient is per unit of it.
+    """
+    known = {n: f for n, f in zip(space.names, space.features, strict=True) if isinstance(f.labels(), list)}
+    names = {name: list(features.labels()) for name, features in known.items()}
+    owners = [name for name, own in names.items() if function in own]
+    if len(owners) != 1:
+        shown = "; ".join(f"{name}: {', '.join(map(str, own))}" for name, own in names.items())
+        why = f"functions of {' and '.join(owners)} have it" if owners else "no function has it"
+        raise ValueError(
+            f"the name {function!r} is that of no one function: {why}; their names are {shown or 'none'}"
+        )
+    name, features = owners[0], known[owners[0]]
+    terms = [term for term in getattr(features, "terms", ()) if function in term.names]
+    order = int(any(function in term.slopes for term in terms))
+    axis = space.axis(name)
+    corners = [term.panels(*term.domain) for term in terms if term.kinked and term.domain]
+    x = axis.to_float(axis.to_label(np.concatenate([features.sample(), *corners])))
+    values = features.design(x, order)[:, names[name].index(function)]
+    best = int(np.nanargmax(np.abs(values)))
+    per_unit = any(term.kinked and term.max_order == 1 for term in terms) and not order
+    label = xr.DataArray(axis.to_label(x[best]))
+    return name, label, order, 1.0 if order else float(values[best]), per_unit
 
 
 # ---- solving
