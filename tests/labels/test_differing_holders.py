@@ -13,6 +13,8 @@ import xarray as xr
 
 import xspline as xs
 from benchmarks.coverage import institutions
+from xspline.labels.fit import Request
+from xspline.labels.inference import holders
 
 OFFSETS = {"a": 0.0, "b": 0.3, "c": -0.2}
 NOISE = {"a": 1.0, "b": 2.0, "c": 0.5}
@@ -341,3 +343,23 @@ def test_offsets_need_a_constant_and_neighbours() -> None:
     parts = [xs.statistics(own, apart, holder=name) for name, own in (("w", data[:48]), ("e", data[62:]))]
     with pytest.raises(xs.SingularSystemError, match="nothing tells the offsets of 'w' from the field"):
         xs.merge(parts).solve(xs.Ridge(1e-12), offsets="holders", reference="e")
+
+
+def test_a_holder_of_one_observation_has_an_offset_and_no_noise() -> None:
+    lone = xs.statistics(observed("a", 2, 1), space(), holder="lone")
+    field = (merged() + lone).solve(PENALTY, offsets="holders")
+    assert field.offsets.stderr.sel(holder="lone") > 0.9 * field.summary().sigma
+    with pytest.raises(
+        xs.SingularSystemError, match="goes through all 1 observations of holder 'lone', which so"
+    ):
+        (merged() + lone).solve(PENALTY, offsets="holders", noise="holders")
+
+
+def test_levels_that_do_not_settle_are_a_warning() -> None:
+    wanted = holders.differing(merged(), "holders", "holders", None)
+    assert wanted is not None
+    search = holders._Search(merged(), "u", wanted, Request(PENALTY))
+    with pytest.warns(
+        xs.FitWarning, match="u: levels of holders still move after 1 rounds, by .* of their errors"
+    ):
+        search.settled(rounds=1)
