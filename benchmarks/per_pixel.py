@@ -3,6 +3,8 @@
 In memory and over Dask chunks that the two workers hold. Time and bytes of both sides: what is allocated beside the
 data (in memory), or how far the resident bytes of a worker rise (Dask). Whether there are gaps polyfit finds out for
 itself in memory; over Dask chunks it takes each pixel for one with gaps, unless it is told (`skipna=False`).
+
+Then trend, cycle and two indices of every pixel of a Zarr store against its `mean()`, in turns.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ import argparse
 import functools
 import mmap
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import xarray as xr
@@ -30,7 +34,7 @@ HEADER = ("what", "seconds", "polyfit over it", "bytes, MB", "polyfit's over it"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--only", choices=("memory", "dask"), help="one half of it")
+    parser.add_argument("--only", choices=("memory", "dask", "store"), help="a part of it")
 
 
 def cube(shape: tuple[int, int, int], gaps: str) -> xr.DataArray:
@@ -138,9 +142,39 @@ def over_dask(client: Client, shape: tuple[int, int, int], repeat: int) -> None:
     measure.table(title, HEADER, rows)
 
 
+def regression(months: xr.DataArray) -> dict[str, xs.Basis]:
+    """Trend, two harmonics, and indices of ENSO and of volcanic aerosol that are made up: eight functions."""
+    rng, time = np.random.default_rng(7), {"time": months.values}
+    enso = xr.DataArray(np.convolve(rng.standard_normal(months.size), np.ones(6) / 6, "same"), time, "time")
+    aod = xr.DataArray(np.maximum(rng.standard_normal(months.size) - 1, 0), time, "time")
+    return {"time": xs.Polynomial(1) + xs.Fourier(2, "365.2425D") + xs.Regressors(enso=enso, aod=aod)}
+
+
+def of_a_store(shape: tuple[int, int, int], repeat: int) -> None:
+    rows = []
+    for gaps in GAPS:
+        with tempfile.TemporaryDirectory() as folder:
+            data, path = cube(shape, gaps), Path(folder) / "t.zarr"
+            chunks = shape[0] // 8, shape[1] // 2, shape[2] // 2
+            data.to_zarr(path, consolidated=False, encoding={"t": {"chunks": chunks}})
+            store = xr.open_zarr(path, consolidated=False).t
+            bases = regression(data.time)
+            calls = {
+                "mean()": lambda store=store: store.mean().compute(),
+                "mean('time')": lambda store=store: store.mean("time").compute(),
+                "regression": lambda store=store, bases=bases: store.spline.fit(**bases),
+            }
+            took = clocked(calls, repeat)
+            mean, per_pixel, regressed = took.values()
+            rows.append((gaps, mean, per_pixel, regressed, regressed / mean, regressed / per_pixel))
+    title = f"per_pixel: {shape} float32 in 32 chunks of a Zarr store, regression on 8 functions, two 1-thread workers"
+    header = ("gaps", "mean(), s", "mean('time'), s", "regression, s", "over mean()", "over mean('time')")
+    measure.table(title, header, rows)
+
+
 def run(args: argparse.Namespace) -> None:
     shape, repeat = SIZES[args.quick], 1 if args.quick else args.repeat
-    if args.only != "dask":
+    if args.only in (None, "memory"):
         in_memory(shape, repeat)
     if args.only == "memory":
         return
@@ -148,4 +182,7 @@ def run(args: argparse.Namespace) -> None:
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
-        over_dask(client, shape, repeat)
+        if args.only != "store":
+            over_dask(client, shape, repeat)
+        if args.only != "dask":
+            of_a_store(shape, repeat)

@@ -80,6 +80,9 @@ def test_signatures_are_those_of_the_contract() -> None:
         "fine",
         "robust",
         "errors",
+        "offsets",
+        "noise",
+        "reference",
         "bases",
     ]
     assert parameters(xs.statistics) == [

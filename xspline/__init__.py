@@ -15,6 +15,7 @@ from xspline.labels.field import Field, open_field
 from xspline.labels.field_base import Draws
 from xspline.labels.merging import merge_models
 from xspline.labels.read.memory import AR1
+from xspline.labels.report.disclosure import Disclosure
 from xspline.labels.report.findings import FitCheck
 from xspline.labels.statistics import Statistics, merge, open_statistics
 from xspline.labels.storage.tables import from_dataframe
@@ -32,7 +33,17 @@ from xspline.solve import (
     SpaceTime,
     TooLargeError,
 )
-from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
+from xspline.spaces import (
+    Axis,
+    Basis,
+    BSpline,
+    Fourier,
+    PiecewiseLinear,
+    Polynomial,
+    Regressors,
+    Space,
+    Step,
+)
 
 __version__ = "0.1.0"
 
@@ -45,6 +56,7 @@ __all__ = [
     "ClusterLostError",
     "ConstrainedField",
     "ConvergenceError",
+    "Disclosure",
     "Draws",
     "EquationField",
     "Field",
@@ -53,8 +65,10 @@ __all__ = [
     "Fourier",
     "Penalty",
     "Physics",
+    "PiecewiseLinear",
     "Plan",
     "Polynomial",
+    "Regressors",
     "Ridge",
     "Roughness",
     "SingularSystemError",
@@ -62,6 +76,7 @@ __all__ = [
     "Space",
     "SpaceTime",
     "Statistics",
+    "Step",
     "TooLargeError",
     "WorkerMemoryError",
     "constrain",

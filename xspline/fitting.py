@@ -71,6 +71,9 @@ def fit(
     fine: bool | None = None,
     robust: bool = False,
     errors: AR1 | str | None = None,
+    offsets: str | None = None,
+    noise: Any = None,
+    reference: str | None = None,
     **bases: Any,
 ) -> Field[Data]:
     """Fit a smooth, differentiable field through gridded or scattered data, in one pass (paper, section 3.1).
@@ -129,6 +132,8 @@ def fit(
     errors
         :class:`AR1` where errors remember along a coordinate, as those of most time series do; "auto" where what
         residuals show is to decide, over periods of time (`docs/guide/errors.md`). None: independent ones.
+    offsets, noise, reference
+        Whether the holders that `holder` names differ by offsets and by their noise, as for :meth:`Statistics.solve`.
 
     Returns
     -------
@@ -173,6 +178,12 @@ def fit(
     """
     check_errors(errors, compute=compute, checkpoint=checkpoint, fine=fine or None, robust=robust or None)
     fine = fine if errors is None else False
+    levels = {"offsets": offsets, "noise": noise, "reference": reference}
+    of_holders = any(level is not None for level in levels.values())
+    if robust and of_holders:
+        raise ValueError(
+            "robust=True weighs residuals as if all holders were alike: leave it out, or offsets= and noise="
+        )
     agreed, observed, windows = _walk(data, space, bases, weights, holder, seconds, penalty, compute, fine)
     observed = with_errors(observed, errors, agreed, holder)
     if robust and not compute:
@@ -186,11 +197,12 @@ def fit(
         )
     # Residuals of data that are out of memory would take another pass: field.check(data) makes it.
     in_memory = all(isinstance(o.data.variable._data, np.ndarray) for o in observed)
-    looks = compute and (windows > 0 or in_memory)
+    looks = compute and (windows > 0 or in_memory) and not of_holders
 
     def solved(own: list[Observations], neighbours: bool = True) -> Field[Data]:
         computed = _statistics(data, agreed, own, holder, device, compute, checkpoint, missing_chunks)
-        field = Field.from_statistics(computed, penalty, solver, execution.present(device), warns=not looks)
+        device_here = execution.present(device)
+        field = Field.from_statistics(computed, penalty, solver, device_here, warns=not looks, **levels)
         if windows and neighbours:
             field = field._with_fine({o.name: fine_field(o, field.fits[o.name], windows) for o in own})
         return field

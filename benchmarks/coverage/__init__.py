@@ -2,8 +2,9 @@
 
 Parts: simulated fields, against kriging; very few values; trends under errors that last, against generalised least
 squares, of fits whose errors remember, and of errors that are alike in space too; intervals of whole curves, of several
-levels and of new observations, and false discoveries; means over a box, their differences and trends; and, older,
-B-splines that are asked for by name. Each says of itself what it measures, and against what.
+levels and of new observations, and false discoveries; means over a box, their differences and trends; institutions
+that differ; and, older, B-splines that are asked for by name. Each says of itself what it measures, and against
+what.
 """
 
 from __future__ import annotations
@@ -11,7 +12,17 @@ from __future__ import annotations
 import argparse
 import warnings
 
-from benchmarks.coverage import alike, intervals, means, older, remembered, simulations, small, trends
+from benchmarks.coverage import (
+    alike,
+    institutions,
+    intervals,
+    means,
+    older,
+    remembered,
+    simulations,
+    small,
+    trends,
+)
 
 PARTS = {
     "simulations": simulations,
@@ -21,6 +32,7 @@ PARTS = {
     "alike": alike,
     "intervals": intervals,
     "means": means,
+    "holders": institutions,
     "older": older,
 }
 DRAWS, REPLICATES, QUICK = 35, 200, 4

@@ -100,8 +100,13 @@ def test_velocities_of_every_kind_of_field(part: str) -> None:
     eta = eta.assign_attrs(units="m").expand_dims(time=3)
     match part:
         case "fine":
-            flow = (eta[0] + np.random.default_rng(0).normal(0, 0.01, eta[0].shape)).assign_attrs(units="m")
-            flow = flow.spline.fit().geostrophic({"lat": [30.0, 40.0], "lon": 120.0}, stderr=True)
+            level = eta[0, 24::2, ::2]
+            level = level + np.random.default_rng(0).normal(0, 0.01, level.shape)
+            flow = (
+                level.assign_attrs(units="m")
+                .spline.fit()
+                .geostrophic({"lat": [30.0, 40.0], "lon": 120.0}, stderr=True)
+            )
             assert (flow.u_stderr > 0).all() and (abs(flow.u + 0.01) < 0.1).all()
         case "chunked":
             lazy = eta[0].chunk(lat=20).spline.fit(lat=8, lon=8, penalty=0).geostrophic(stderr=True)

@@ -165,7 +165,7 @@ def _solved(root: Array, window: Window) -> _Solved:
         tiny = np.finfo(float).tiny
         determinant += 2 * float(np.log(np.maximum(np.abs(np.diag(triangle)), tiny)).sum())
     alpha = lapack.dtrtrs(root, white)[0]
-    least = math.sqrt(np.finfo(float).tiny)  # numbers may be divided by it
+    least = float(np.finfo(float).tiny / np.finfo(float).eps)  # its inverse is a number
     return _Solved(root, max(float(white @ white), least), determinant, freedom, alpha, explained)
 
 

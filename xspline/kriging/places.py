@@ -9,6 +9,7 @@ northward and eastward.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ class Places:
     ) -> Places:
         """Return the places of a domain, given the ranges of latitude and longitude."""
         (south, north), (west, east) = latitudes, longitudes
-        is_round = degrees * (east - west) >= np.degrees(np.pi)
+        is_round = degrees * (east - west) >= math.degrees(math.pi)
         middle = 0.0 if is_round else degrees * (south + north) / 2
         return cls(coordinates, latitude, longitude, (middle, degrees * (west + east) / 2), is_round, degrees)
 

@@ -109,6 +109,21 @@ def evaluate(
     return result if target.mask is None or isinstance(target.mask, int) else _kept(result, target.mask, fit)
 
 
+def as_coefficient(
+    values: xr.DataArray, fit: Fit, function: str, size: float, per_unit: bool
+) -> xr.DataArray:
+    """Return values of one function's term, or their errors, as its coefficient; the function's value is `size`."""
+    end = "_stderr" if str(values.name).endswith("_stderr") else ""
+    told = f"coefficient of {function} in {fit.variable.long_name}" + f", per unit of {function}" * per_unit
+    result = values.copy(data=values.data / (abs(size) if end else size)).rename(
+        f"{fit.name}_{function}{end}"
+    )
+    result.attrs["long_name"] = f"standard error of the {told}" if end else told
+    if per_unit:
+        result.attrs.pop("units", None)
+    return result
+
+
 def _warn_of_slopes(fit: Fit, orders: Mapping[str, int]) -> None:
     """Warn of derivatives of a single field that is too rough to have them."""
     if fit.fine is None and (steep := [name for name in fit.rough if orders.get(name)]):

@@ -21,10 +21,19 @@ from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_varia
 from xspline.labels.functionals.methods import merged
 from xspline.labels.inference import estimates
 from xspline.labels.inference.estimates import Estimate
+from xspline.labels.inference.holders import (
+    differing,
+    levels_in_summary,
+    levels_of,
+    solve_differing,
+    stored_levels,
+)
 from xspline.labels.read.coordinates import coordinate_of
 from xspline.labels.read.observations import Observations, check_data, check_kind, observations_of
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
+from xspline.labels.report.disclosure import Disclosure as Disclosure
+from xspline.labels.report.disclosure import disclosure as disclosure
 from xspline.labels.report.findings import FitCheck
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
@@ -53,9 +62,15 @@ class Field(FieldBase[Data]):
         device: str | None = None,
         *,
         warns: bool = True,
+        **holders: Any,
     ) -> Self:
-        """Solve for the coefficients; see :meth:`Statistics.solve`."""
+        """Solve for the coefficients; see :meth:`Statistics.solve`, of whose holders there are offsets and noise."""
         request = Request(as_penalty(penalty, statistics.space), solver, device)
+        if holders and (wanted := differing(statistics, **holders)) is not None:
+            statistics, fits = solve_differing(statistics, wanted, request)
+            if warns:
+                findings.warn_of(fits)
+            return cls(statistics, fits, request)
         if isinstance(request.penalty, SolvedApart):
             statistics._check_independent("a Physics penalty")
             return request.penalty.field(statistics, request)
@@ -104,6 +119,7 @@ class Field(FieldBase[Data]):
                 residuals=meta.get("residuals", {}).get(name, {}),
                 robust=meta.get("robust", {}).get(name, {}),
                 rho=dataset[f"rho__{k}"].values if f"rho__{k}" in dataset else None,
+                levels=stored_levels(dataset, meta, name, k),
             )
         penalty = requested if isinstance(requested, str) else penalty_from_dict(requested)
         kind = Draws if meta.get("members") else cls
@@ -150,6 +166,20 @@ class Field(FieldBase[Data]):
     def __getitem__(self, name: str) -> Field[xr.DataArray]:
         """Return the field of one variable of a Dataset."""
         return super().__getitem__(name)  # type: ignore[return-value]
+
+    @property
+    def offsets(self) -> xr.Dataset:
+        """What the observations of each holder are larger by than those of the reference, over ``holder``.
+
+        ``offset``, its ``stderr``, and their ``covariance`` over ``holder`` and ``other``; the attribute ``reference``
+        names the holder whose offset is 0. NaN for holders without observations. See :meth:`Statistics.solve`.
+        """
+        return self._table({name: levels_of(fit, "offsets") for name, fit in self._solved.items()})
+
+    @property
+    def noise(self) -> xr.Dataset:
+        """The standard deviation of an observation of weight 1 of each holder, ``noise``, and its ``stderr``."""
+        return self._table({name: levels_of(fit, "noise") for name, fit in self._solved.items()})
 
     @checked
     def stderr(
@@ -577,7 +607,7 @@ class Field(FieldBase[Data]):
         self._check_single(
             "constrain", f"write xs.constrain(data, {equation!r}), or fit(..., fine=False).constrain(...)"
         )
-        self.statistics._check_independent("constrain")
+        self._check_alike("constrain")
         constrain = Equations.registered[0].constrain
         constrained: Field[Data] = constrain(self, equation, known=known, vary=vary, dims=dims)
         return constrained
@@ -620,7 +650,7 @@ class Field(FieldBase[Data]):
         self._check_single(
             "discover", f"write xs.discover(data, {response!r}), or fit(..., fine=False).discover(...)"
         )
-        self.statistics._check_independent("discover")
+        self._check_alike("discover")
         discover = Equations.registered[0].discover
         return discover(self, response, terms=terms, order=order, power=power, known=known, dims=dims)
 
@@ -645,14 +675,16 @@ class Field(FieldBase[Data]):
 
         ``rmse`` = √(Σw e²/Σw), ``sigma`` = √(Σw e²/(count − edf)); attributes name the penalty and the solver.
         Where errors remember there are ``ar1``, the correlation of those one step apart, and ``effective``, how many
-        independent observations tell as much of the mean.
+        independent observations tell as much of the mean. Where holders differ there are ``offset`` and ``noise``.
         """
         return self._summary.copy()
 
     @functools.cached_property
     def _summary(self) -> xr.Dataset:
         """The summary, computed once: exact degrees of freedom cost a pass over the factors."""
-        return self._table({name: fit.summary() for name, fit in self._solved.items()})
+        return self._table(
+            {n: fit.summary().assign(levels_in_summary(fit)) for n, fit in self._solved.items()}
+        )
 
     @checked
     def check(self, data: Data | None = None, *, weights: xr.DataArray | None = None) -> FitCheck:
@@ -701,6 +733,11 @@ class Field(FieldBase[Data]):
     def _observed(self, data: Data, weights: xr.DataArray | None) -> dict[str, Observations]:
         """Return the observations of each fitted variable in some data."""
         check_kind(data)
+        if any(fit.levels is not None for fit in self.fits.values()):
+            raise ValueError(
+                "check(data) looks at residuals as if all holders were alike, and these differ (offsets=, noise=); "
+                "check() looks at the rest"
+            )
         observed = {}
         for name, variable in self.variables.items():
             if isinstance(data, xr.Dataset) and name not in data:

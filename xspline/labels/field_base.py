@@ -13,7 +13,7 @@ import xarray as xr
 from xspline.arguments import checked
 from xspline.labels import derivatives, evaluation
 from xspline.labels.errors import unknown_name
-from xspline.labels.fit import Fit, Request
+from xspline.labels.fit import Fit, Request, coefficient_at
 from xspline.labels.functionals.methods import WithFunctionals, merged
 from xspline.labels.read import targets
 from xspline.labels.statistics import Data, Statistics
@@ -93,6 +93,15 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
             raise ValueError(
                 f"{what} goes with the coefficients of a single field, and beside these there is a fine one, as of "
                 f"fit() without bases; {instead}"
+            )
+
+    def _check_alike(self, what: str) -> None:
+        """Raise ValueError where errors remember, or holders have offsets, which `what` does not know of."""
+        self.statistics._check_independent(what)
+        if any(fit.levels is not None and fit.levels.offsets for fit in self.fits.values()):
+            raise ValueError(
+                f"{what} does not know of the offsets of holders, which the observations have and their errors follow "
+                "from; solve without offsets='holders', with noise= alone if need be"
             )
 
     @property
@@ -490,18 +499,89 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         slope = self.gradient(at, dims=names, geometry="sphere", **options)
         return derivatives.geostrophic(fit, slope, names, equator, gravity)
 
-    def select(self, **terms: type) -> Self:
+    def select(self, **terms: type | str) -> Self:
         """Return the field with only one term of a coordinate's union: ``select(time=xs.Polynomial)`` is the trend.
 
-        The constant goes with the polynomial if there is one, else with the Fourier series.
+        A term is the class of a basis, or the name of one function: ``select(time="enso")`` is what the index ``enso``
+        explains, its coefficient times the index. The constant goes with the polynomial if there is one, else with the
+        Fourier series.
         """
         for name, kind in terms.items():
-            if not isinstance(kind, type) or not issubclass(kind, Basis):
+            if not isinstance(kind, str) and not (isinstance(kind, type) and issubclass(kind, Basis)):
                 raise TypeError(
-                    f"select({name}={kind!r}) takes the class of a term, not its name and no basis: "
+                    f"select({name}={kind!r}) takes the class of a term or the name of a function, and no basis: "
                     f"select({name}=xs.Fourier)"
                 )
-        return self._select({name: kind.__name__ for name, kind in terms.items()})
+        return self._select(
+            {n: kind if isinstance(kind, str) else kind.__name__ for n, kind in terms.items()}
+        )
+
+    @checked
+    def coefficient(
+        self,
+        function: str,
+        at: Any = None,
+        *,
+        chunks: Any = None,
+        stderr: bool = False,
+        method: str | None = None,
+        draws: int | None = None,
+        seed: int = 0,
+        smoothing_uncertainty: bool = True,
+        **coords: Any,
+    ) -> Data | xr.Dataset:
+        """Return the coefficient of one named function, a map over all other coordinates and independent fits.
+
+        Parameters
+        ----------
+        function
+            Its name, as ``field.space.coefficient_labels("time")`` has it: that of an index of ``xs.Regressors``,
+            ``step``, ``trend1`` of ``xs.PiecewiseLinear``, ``x1`` of ``xs.Polynomial``, ``cos1`` of ``xs.Fourier``.
+        at, chunks, **coords
+            Labels of the other coordinates, as for :meth:`predict`; those that were fitted by default.
+        stderr
+            True returns a Dataset of the coefficient and its standard error, ``sst_enso`` and ``sst_enso_stderr``.
+        method, draws, seed, smoothing_uncertainty
+            Of the standard error, as for :meth:`Field.stderr`.
+
+        Returns
+        -------
+        DataArray or Dataset
+            ``sst_enso`` and the like. That of an index is in units of the data per unit of the index, that of a step is
+            the jump, and those of ``x1``, ``trend1``, ``trend2``, … are slopes per unit of the coordinate (of time: per
+            second); above degree 1, ``x1`` is the slope that the linear term alone has.
+
+        Raises
+        ------
+        ValueError
+            No function has this name, or functions of several coordinates have it.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> t, noise = np.arange(100.0), np.random.default_rng(0).normal(0, 0.1, 100)
+        >>> enso = xr.DataArray(np.sin(t / 7), {"t": t}, "t")
+        >>> data = (20 + 0.5 * enso + noise).rename("sst")
+        >>> field = xs.fit(data, t=xs.Polynomial(1) + xs.Regressors(enso=enso))
+        >>> found = field.coefficient("enso", stderr=True).round(2)
+        >>> found.sst_enso.item(), found.sst_enso_stderr.item()
+        (0.49, 0.01)
+        """
+        error = requested_if(stderr, method, draws, seed, smoothing_uncertainty)
+        name, label, order, size, per_unit = coefficient_at(self.space, function)
+        if isinstance(at, xr.DataArray | xr.Dataset):
+            at = at.drop_vars(name, errors="ignore")
+        own = self._select({name: function})
+        target = self._target(at, {**coords, name: label}, chunks)
+
+        def coefficient(fit: Fit, covariance: Covariance | None = None) -> xr.DataArray:
+            values = evaluation.evaluate(fit, target, {name: 1} if order else {}, None, covariance)
+            return evaluation.as_coefficient(values.drop_vars(name), fit, function, size, per_unit)
+
+        values = own._each(coefficient)
+        if error is None:
+            return values
+        return merged([values, own._each(lambda fit: coefficient(fit, own._covariance(fit.name, error)))])
 
     def _select(self, terms: Mapping[str, str]) -> Self:
         if not terms:
@@ -545,7 +625,7 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         self._check_single(
             "recover", f"write xs.recover(data, {equation!r}), or fit(..., fine=False).recover(...)"
         )
-        self.statistics._check_independent("recover")
+        self._check_alike("recover")
         return Equations.registered[0].recover(
             self, equation, known=known, vary=vary, dims=dims, method=method, at=at
         )
@@ -572,6 +652,13 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
             contents[f"coefficients__{k}"] = (dims, fit.coefficients)
             if fit.rho is not None:
                 contents[f"rho__{k}"] = ([f"rho__{k}__{axis}" for axis in range(fit.rho.ndim)], fit.rho)
+            if fit.levels is not None:
+                own = [
+                    f"holders__{k}",
+                    *(f"holders__{k}__{axis}" for axis in range(fit.levels.ratio.ndim - 1)),
+                ]
+                contents |= {f"{key}__{k}": (own, getattr(fit.levels, key)) for key in ("offset", "ratio")}
+                meta.setdefault("levels", {})[fit.name] = fit.levels.described()
             if fit.fine is not None:
                 columns, meta.setdefault("fine", {})[fit.name] = fit.fine.to_arrays()
                 for key, array in columns.items():

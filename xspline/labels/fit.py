@@ -15,6 +15,7 @@ import xarray as xr
 from xspline import execution
 from xspline.labels.errors import unknown_name
 from xspline.labels.fine.field import Fine
+from xspline.labels.inference.levels import Border, Levels
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
 from xspline.solve import (
@@ -35,7 +36,7 @@ from xspline.solve import (
     scores_of,
     solve,
 )
-from xspline.spaces import BSpline, Fourier, Polynomial, Space
+from xspline.spaces import Basis, Space, Union
 from xspline.sums import Gram, Sums
 from xspline.sums.memory import whitened
 
@@ -49,7 +50,7 @@ RequestedPenalty: TypeAlias = Penalty | str
 #: what they are elsewhere. Measured: it is below 2 on any full grid, and where stations exceed it the field is
 #: somewhere off by more than the spread of the data.
 WEAK = 1e3
-_TERMS = {kind.__name__: kind for kind in (BSpline, Fourier, Polynomial)}
+_TERMS = {name: kind for name, kind in Basis.kinds.items() if kind is not Union}
 _LONG_NAMES = {
     "count": "observations with positive weight",
     "coefficients": "coefficients",
@@ -109,6 +110,7 @@ class Fit:
     rho : where errors remember, the correlation of those one step apart, over batch dimensions; None for independent
         ones.
     weak : of nearly singular members how much larger errors are in one direction than elsewhere, else 0; None for none.
+    levels : what holders differ by, where that was asked for; the statistics are without offsets, weighed by noise.
     """
 
     statistics: Statistics[Any]
@@ -123,6 +125,7 @@ class Fit:
     robust: Mapping[str, Any] = field(default_factory=dict)
     rho: np.ndarray | None = None
     weak: np.ndarray | None = None
+    levels: Levels | None = None
 
     @property
     def space(self) -> Space:
@@ -152,6 +155,14 @@ class Fit:
     @functools.cached_property
     def _whitened(self) -> Sums:
         return whitened(self.statistics._complete(self.name), np.asarray(self.rho), self.space.frame)
+
+    @functools.cached_property
+    def border(self) -> Border | None:
+        """What the offsets of holders are beside the coefficients; None where there are no levels."""
+        if (levels := self.levels) is None:
+            return None
+        of = [levels.names.index(part.holder) for part in self.statistics.parts]
+        return Border(levels, self.sums, of, self.solved.factorisation, self.space.frame)
 
     @property
     def remembers(self) -> str:
@@ -264,7 +275,7 @@ class Fit:
         for name, kind in terms.items():
             if (before := self.selected.get(name, kind)) != kind:
                 raise ValueError(
-                    f"{kind} of {name!r} was left out already, by select({name}=xs.{before}); select it from the field "
+                    f"{kind} of {name!r} was left out already, by select({name}={before}); select it from the field "
                     "with all terms"
                 )
         keep = selection(self.space, terms, self.coefficients.ndim)
@@ -283,6 +294,8 @@ class Fit:
         solution = self.solved
         determined = np.broadcast_to(solution.determined, self.total.count.shape)
         edf = np.where(determined, solution.factorisation.edf(), np.nan)
+        if self.border is not None:
+            edf = edf + self.border.edf
         return edf, np.where(determined, solution.rss, np.nan)
 
     @property
@@ -406,11 +419,42 @@ def selection(space: Space, terms: Mapping[str, str], ndim: int = 0) -> np.ndarr
         if name not in space.names:
             raise unknown_name(name, "fitted coordinate", space.names)
         basis = space.basis(name)
-        if kind not in _TERMS or not (mask := basis.select(_TERMS[kind])).any():
-            raise ValueError(f"{name!r} has no term {kind}; its basis is {basis!r}")
+        names = space.coefficient_labels(name)
+        mask = basis.select(_TERMS[kind]) if kind in _TERMS else np.array([own == kind for own in names])
+        if not mask.any():
+            own = f", with the functions {', '.join(names)}" if isinstance(names, list) else ""
+            raise ValueError(f"{name!r} has no term {kind}; its basis is {basis!r}{own}")
         keep[space.names.index(name)] = mask.astype(float)
     keep += [np.ones(1)] * (ndim - len(keep))
     return np.asarray(functools.reduce(np.multiply.outer, keep))
+
+
+def coefficient_at(space: Space, function: str) -> tuple[str, xr.DataArray, int, float, bool]:
+    """Return where the coefficient of a named function shows.
+
+    Its coordinate; a label of it; 1 where the coefficient is told as the slope there, else 0; the function's value
+    there, or 1 for a slope; and whether the function is an index, so that the coefficient is per unit of it.
+    """
+    known = {n: f for n, f in zip(space.names, space.features, strict=True) if isinstance(f.labels(), list)}
+    names = {name: list(features.labels()) for name, features in known.items()}
+    owners = [name for name, own in names.items() if function in own]
+    if len(owners) != 1:
+        shown = "; ".join(f"{name}: {', '.join(map(str, own))}" for name, own in names.items())
+        why = f"functions of {' and '.join(owners)} have it" if owners else "no function has it"
+        raise ValueError(
+            f"the name {function!r} is that of no one function: {why}; their names are {shown or 'none'}"
+        )
+    name, features = owners[0], known[owners[0]]
+    terms = [term for term in getattr(features, "terms", ()) if function in term.names]
+    order = int(any(function in term.slopes for term in terms))
+    axis = space.axis(name)
+    corners = [term.panels(*term.domain) for term in terms if term.kinked and term.domain]
+    x = axis.to_float(axis.to_label(np.concatenate([features.sample(), *corners])))
+    values = features.design(x, order)[:, names[name].index(function)]
+    best = int(np.nanargmax(np.abs(values)))
+    per_unit = any(term.kinked and term.max_order == 1 for term in terms) and not order
+    label = xr.DataArray(axis.to_label(x[best]))
+    return name, label, order, 1.0 if order else float(values[best]), per_unit
 
 
 # ---- solving
@@ -451,7 +495,7 @@ def solve_variables(
             continue
         equal = (fit for fit in fits.values() if fit.penalty == requested and not fit.choice)
         shared = next((f.solved.factorisation for f in equal if f.total.gram.equals(total.gram)), None)
-        solution, penalty, choice = _solved(total, space, requested, solver, parts, resources, shared)
+        solution, penalty, choice = solution_of(total, space, requested, solver, parts, resources, shared)
         fits[name] = Fit(statistics, name, solution.coefficients, penalty, choice, solution)
     return {name: _without_weak(fit) for name, fit in fits.items()}
 
@@ -479,14 +523,14 @@ def _remembering(
     for _ in range(10):
         before = rho
         white = whitened(sums, rho, space.frame)
-        solution, penalty, choice = _solved(white, space, requested, solver, (), resources)
+        solution, penalty, choice = solution_of(white, space, requested, solver, (), resources)
         fit = Fit(statistics, name, solution.coefficients, penalty, choice, solution, rho=rho)
         if given:
             break
         # Where errors are alike in space, functions take more of them; at first that is not told from what remembers.
         inflation = np.maximum(fit.scores.inflation, 1.0) if by_parts and rho.any() else 1.0
         rho = np.tanh(Likelihood(sums, space, penalty, solver, resources, inflation=inflation).maximum()[0])
-        settles = by_parts or _is_choice(requested)
+        settles = by_parts or is_choice(requested)
         given = not settles or bool(np.max(np.abs(rho - before), initial=0.0) < 0.01)
     return fit
 
@@ -524,12 +568,12 @@ def weak_members(sums: Sums, space: Space, penalty: Penalty, solution: Solution)
     return weak if weak.any() else None
 
 
-def _is_choice(penalty: RequestedPenalty) -> bool:
+def is_choice(penalty: RequestedPenalty) -> bool:
     """Return whether a criterion is to choose the penalty or its strengths."""
     return isinstance(penalty, str) or bool(penalty.criterion)
 
 
-def _solved(
+def solution_of(
     total: Sums,
     space: Space,
     requested: RequestedPenalty,
@@ -539,7 +583,7 @@ def _solved(
     shared: Factorisation | None = None,
 ) -> tuple[Solution, Penalty, dict[str, Any]]:
     """Return the solution for one variable, its penalty, and how that was chosen, as plain data."""
-    if isinstance(requested, Penalty) and not _is_choice(requested):
+    if isinstance(requested, Penalty) and not is_choice(requested):
         return solve(total, space, requested, solver, shared, resources), requested, {}
     smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
     solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
@@ -566,7 +610,7 @@ def _solved(
 def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
     """Return the fits of every variable with coefficients as Dask arrays of one block, solved on a worker."""
     space, penalty = statistics.space, request.penalty
-    known = penalty if isinstance(penalty, Penalty) and not _is_choice(penalty) else None
+    known = penalty if isinstance(penalty, Penalty) and not is_choice(penalty) else None
     fits = {}
     for name, variable in statistics.variables.items():
         coefficients = execution.deferred(
@@ -582,7 +626,7 @@ def _merged_coefficients(*parts: Sums, space: Space, request: Request) -> np.nda
     """Return the coefficients of the merged parts; a worker without a GPU solves on its cores, as `fit` does."""
     resources = execution.resources(execution.present(request.device))
     total = Sums.merge(parts, space.frame)
-    solution, penalty, _ = _solved(total, space, request.penalty, request.solver, parts, resources)
+    solution, penalty, _ = solution_of(total, space, request.penalty, request.solver, parts, resources)
     weak = weak_members(total, space, penalty, solution)
     if weak is None or weak.size == 1:
         return solution.coefficients

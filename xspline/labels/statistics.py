@@ -23,7 +23,7 @@ from xspline.sums import Sums, Tally
 from xspline.sums.extension import moved, moves_between
 
 if TYPE_CHECKING:
-    from xspline.labels.field import Field
+    from xspline.labels.field import Disclosure, Field
 
 #: What came in, a DataArray or a Dataset, and so what fields hand back.
 Data = TypeVar("Data", bound=xr.DataArray | xr.Dataset)
@@ -306,7 +306,14 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
 
     @checked
     def solve(
-        self, penalty: Any = None, *, solver: str | None = None, device: str | None = None
+        self,
+        penalty: Any = None,
+        *,
+        solver: str | None = None,
+        device: str | None = None,
+        offsets: str | None = None,
+        noise: Any = None,
+        reference: str | None = None,
     ) -> Field[Data]:
         """Solve (G + Λ) c = h for the coefficients (paper, equation 8).
 
@@ -320,20 +327,94 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
         device
             "cuda" factorises dense systems that are worth the way on a GPU; all others stay on the host: those that are
             small, have structure, or are solved by iterations.
+        offsets
+            "holders": the observations of each holder differ from the field by a number of their own, as those of an
+            instrument that reads too high do. ``field.offsets`` has them with their errors, which those of the field
+            include.
+        noise
+            "holders": the noise of each holder's observations has a standard deviation of its own, found by REML, and
+            they are weighed by it: ``field.noise``. A mapping gives the standard deviations, of which ratios count.
+        reference
+            The holder whose offset is 0, and whose observations keep their weights. None: the one with the most
+            observations, of equal ones the first by name.
 
         Returns
         -------
         Field
+            With `offsets` or `noise` its statistics are those of observations without offsets, weighed by their noise.
 
         Raises
         ------
         SingularSystemError
-            Nothing is determined; the message names the empty cells.
+            Nothing is determined; the message names the empty cells. Nothing tells offsets from the field, or the
+            noise of a holder.
+        ValueError
+            Offsets or noise of a single holder, of functions that do not add up to one, or with ``errors=AR1(...)``.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x, rng = np.linspace(0, 10, 400), np.random.default_rng(0)
+        >>> good = xr.DataArray(np.sin(x) + rng.normal(0, 0.1, 400), {"x": x}, "x", "u")
+        >>> poor = xr.DataArray(np.sin(x) + 0.5 + rng.normal(0, 0.3, 400), {"x": x}, "x", "u")
+        >>> space = xs.space(good, x=12)
+        >>> parts = [xs.statistics(u, space, holder=h) for h, u in {"good": good, "poor": poor}.items()]
+        >>> field = xs.merge(parts).solve(offsets="holders", noise="holders", reference="good")
+        >>> field.offsets.offset.round(1).values, field.noise.noise.round(1).values
+        (array([0. , 0.5]), array([0.1, 0.3]))
         """
         # Late, so that a chain of calls may end here: everything else of fields is built on statistics.
         from xspline.labels.field import Field
 
-        return Field.from_statistics(self, penalty, solver, device)
+        return Field.from_statistics(
+            self, penalty, solver, device, offsets=offsets, noise=noise, reference=reference
+        )
+
+    @checked
+    def disclosure(self, k: int = 10) -> Disclosure:
+        """Say what these statistics tell of single observations: to be read before they are shared.
+
+        Sums are no promise of privacy. The report says which knot cells hold fewer than `k` observations, whether there
+        are nearly as many functions as observations, what gaps G shows, and what parts and later releases add.
+
+        Parameters
+        ----------
+        k
+            The fewest observations that a cell is to hold. How many it holds is told from G, so about.
+
+        Returns
+        -------
+        Disclosure
+            To be read: a line for each thing, "fine" or "look", with advice. Of several parts it is that which shows
+            the most.
+
+        Raises
+        ------
+        ValueError
+            A `k` that is no integer from 1 on; sums that are still to be computed.
+
+        Warns
+        -----
+        FitWarning
+            There are as many functions as places with observations, so that their values follow from the sums.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x = np.linspace(0, 10, 200)
+        >>> mine = xs.statistics(xr.DataArray(np.sin(x), {"x": x}, "x", "u"), x=12, holder="mine")
+        >>> mine.disclosure()
+        <xspline.Disclosure of u: 1 to look at>
+          fine  cells      9 cells hold about 22 or more
+          fine  functions  12 functions for 200 observations at 200 places
+          fine  gaps       all cells hold observations, so that G shows no gap of their size
+          look  releases   what a later release of a holder has more than this one are the sums of what
+                           came between; look at these by themselves first: disclosure() of the new
+                           observations alone
+        """
+        from xspline.labels.field import disclosure  # late, as in `solve`
+
+        return disclosure(self, k)
 
     @checked
     def recover(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,8 +179,8 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
             pairs = _drawn_pairs(fit, n, np.random.default_rng(requested.seed), nbytes)
         case _:
             pairs = outer_pairs(replicates(fit, method, device), frame)
-    if added is not None:
-        pairs += outer_pairs(added, frame)
+    for root in _added(fit, requested, method):
+        pairs = pairs + outer_pairs(root, frame)
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
     assumed = _assumptions(fit, requested, method, added is not None)
@@ -255,7 +255,7 @@ def _root_parts(fit: Fit, requested: Requested, method: str, device: str | None)
         n = number_of_draws(fit, requested)
         for part in _drawn(fit, n, np.random.default_rng(requested.seed)):
             yield part / math.sqrt(n) * keep
-    if (added := _left_open_if(fit, requested, method)) is not None:
+    for added in _added(fit, requested, method):
         yield added * keep
 
 
@@ -400,6 +400,23 @@ def _left_open_if(fit: Fit, requested: Requested, method: str) -> Array | None:
     return left_open(fit) if requested.smoothing_uncertainty and method not in PARTS_METHODS else None
 
 
+def _added(fit: Fit, requested: Requested, method: str) -> list[Array]:
+    """Return roots of what the choice of λ and the offsets of holders leave open; none by parts, which see it all."""
+    roots = [_left_open_if(fit, requested, method)]
+    if fit.border is not None and method not in PARTS_METHODS:
+        roots.append(fit.border.roots * fit.sigma())
+    return [root for root in roots if root is not None and root.shape[len(fit.space.shape)]]
+
+
+def _check_offsets(fits: Iterable[Fit]) -> None:
+    """Raise ValueError where there are offsets, which fits without a part do not know."""
+    if any(fit.levels is not None and fit.levels.offsets for fit in fits):
+        raise ValueError(
+            "fits without one holder do not know its offset, so that parts tell nothing of how well they predict it, "
+            "nor of errors; solve without offsets='holders', or take method='exact' or 'draws'"
+        )
+
+
 def number_of_draws(fit: Fit, requested: Requested) -> int:
     """Return how many draws there are: those that were requested, else fewer the more each of them costs."""
     if requested.draws:
@@ -525,6 +542,8 @@ def left_open(fit: Fit) -> Array | None:
     values, vectors = np.linalg.eigh(np.array(fit.choice["covariance"], dtype=np.float64))
     root, axis = vectors * np.sqrt(np.maximum(values, 0.0)), len(fit.space.shape)
     jacobian = derivatives_by_log_strength(fit.total, fit.space, fit.known_penalty, fit.solved)
+    if fit.border is not None:
+        jacobian = fit.border.with_offsets(jacobian)
     return np.moveaxis(np.tensordot(jacobian, root, axes=(axis, 0)), -1, axis)
 
 
@@ -534,9 +553,9 @@ def deviations(fit: Fit, n: int, rng: np.random.Generator, requested: Requested)
     Members of a batch share λ, and so a draw of it. Those by parts are sums of their replicates.
     """
     axis, by_parts = len(fit.space.shape), requested.by_parts(fit)
-    added = replicates(fit, by_parts) if by_parts else _left_open_if(fit, requested, "draws")
+    roots = [replicates(fit, by_parts)] if by_parts else _added(fit, requested, "draws")
     for drawn in _drawn(fit, n, rng, none=bool(by_parts)):
-        if added is not None:
+        for added in roots:
             weights = rng.standard_normal((added.shape[axis], drawn.shape[axis]))
             drawn += np.moveaxis(np.tensordot(added, weights, axes=(axis, 0)), -1, axis)
         yield drawn
@@ -577,6 +596,7 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
     if any(fit.is_lazy for fit in fits.values()):
         raise ValueError("this field is still lazy (compute=False); call .compute() first")
     parts, space = statistics.parts, statistics.space
+    _check_offsets(fits.values())
     statistics._check_several()
     remaining = {name: leave_one_out(fit.sums, space.frame) for name, fit in fits.items()}
     for name, fit in fits.items():
@@ -607,6 +627,7 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
 
 def replicates(fit: Fit, method: str, device: str | None = None) -> Array:
     """Return deviations [K.., B, b..] whose squares add up to the variance of everything linear in c, by parts."""
+    _check_offsets([fit])
     if method == "jackknife":
         return jackknife_replicates(fit, device)
     own = fit.scores.replicates

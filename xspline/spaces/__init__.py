@@ -10,5 +10,8 @@ from xspline.spaces.basis import Union as Union
 from xspline.spaces.bspline import Arrow as Arrow
 from xspline.spaces.features import Features as Features
 from xspline.spaces.features import Global as Global
+from xspline.spaces.regression.bases import PiecewiseLinear as PiecewiseLinear
+from xspline.spaces.regression.bases import Regressors as Regressors
+from xspline.spaces.regression.bases import Step as Step
 from xspline.spaces.space import Frame as Frame
 from xspline.spaces.space import Space as Space

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -43,7 +44,7 @@ def as_basis(value: Any) -> Basis:
     )
 
 
-def _longer(basis: Basis, axis: Axis, low: float, high: float) -> Basis:
+def longer(basis: Basis, axis: Axis, low: float, high: float) -> Basis:
     """A bound basis with a domain that holds [low, high] too."""
     if basis.domain is None:
         return basis
@@ -91,7 +92,7 @@ class BSpline(Basis):
     Fourier(1, period=20.0) + BSpline(domain=(-30, 30), spacing=2.5)
     """
 
-    rank: ClassVar[int] = 2
+    rank: ClassVar[int] = 5
     has_separate_constant: ClassVar[bool] = False
 
     size: int | None = None
@@ -131,9 +132,12 @@ class BSpline(Basis):
             raise ValueError(f"the size of {self!r} follows from its domain; bind it first, or pass size")
         return self.size
 
+    def record(self, axis: Axis) -> Extent | None:
+        return None if self.period is not None else super().record(axis)
+
     @property
-    def record(self) -> Domain | None:
-        return None if self.period is not None else self.domain
+    def written(self) -> Sequence[Any]:
+        return [*(self.domain or ()), *(self.knots or ())]
 
     @property
     def spans(self) -> bool:
@@ -303,8 +307,7 @@ class Fourier(Basis):
             raise ValueError(f'Fourier needs a period, as in Fourier({self.harmonics}, period="365.2425D")')
         assign(self, domain=checked_domain(self.domain))
 
-    @property
-    def record(self) -> Domain | None:
+    def record(self, axis: Axis) -> Extent | None:
         return None
 
     @property
@@ -322,7 +325,7 @@ class Fourier(Basis):
 
     def extended(self, axis: Axis, low: float, high: float) -> Basis:
         """The same: its functions repeat by themselves."""
-        return self if self.domain is None else _longer(self, axis, low, high)
+        return self if self.domain is None else longer(self, axis, low, high)
 
     def _bind(self, axis: Axis, extent: Extent | None) -> Fourier:
         period = stored_duration(axis, axis.duration(self.period, "period"))
@@ -385,7 +388,7 @@ class Polynomial(Basis):
 
     def extended(self, axis: Axis, low: float, high: float) -> Basis:
         """Polynomials of the same degree on the longer domain."""
-        return _longer(self, axis, low, high)
+        return longer(self, axis, low, high)
 
     def _bind(self, axis: Axis, extent: Extent | None) -> Polynomial:
         return replace(self, domain=bound_domain(self, axis, extent))

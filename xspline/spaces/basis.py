@@ -52,10 +52,14 @@ class Basis(NotAnArray):
         """(lo, hi) as the user gave it; of a bound basis floats, ISO text (time) or "…s" (timedelta)."""
         raise NotImplementedError
 
+    def record(self, axis: Axis) -> Extent | None:
+        """Floats outside which a fit says nothing; None where every label is inside, as for a periodic basis."""
+        return None if self.domain is None else range_of(axis, self.domain)
+
     @property
-    def record(self) -> Domain | None:
-        """(lo, hi) outside which a fit says nothing; None where every label is inside, as for a periodic basis."""
-        return self.domain
+    def written(self) -> Sequence[Any]:
+        """Labels that the user wrote, which tell what kind of coordinate it is."""
+        return self.domain or ()
 
     @property
     def count(self) -> int:
@@ -202,7 +206,7 @@ class Union(Basis):
     ----------
     terms : tuple of Basis
         At least two; unions among them are taken apart. Their order becomes polynomial, Fourier by falling
-        period, B-spline.
+        period, broken lines, steps, regressors, B-spline.
 
     Raises
     ------
@@ -224,7 +228,7 @@ class Union(Basis):
         ]
         if len(flat) < 2 or not all(isinstance(term, Basis) for term in flat):
             raise ValueError(
-                f"a union is of two or more BSpline, Fourier and Polynomial terms, got {self.terms!r}"
+                f"a union is of two or more terms such as BSpline, Fourier and Polynomial, got {self.terms!r}"
             )
         terms = tuple(sorted(flat, key=lambda term: (term.rank, -term.period_length, repr(term))))
         for first, second in combinations(terms, 2):
@@ -237,9 +241,21 @@ class Union(Basis):
         """The domain of the terms that are not periodic."""
         return next((term.domain for term in self.terms if term.spans and term.domain is not None), None)
 
+    def record(self, axis: Axis) -> Extent | None:
+        records = {record: term for term in self.terms if (record := term.record(axis)) is not None}
+        if not records:
+            return None
+        lo, hi = max(records)[0], min(high for _, high in records)
+        if lo >= hi:
+            shown = " and ".join(
+                f"{term!r} ({axis.text(a)} to {axis.text(b)})" for (a, b), term in records.items()
+            )
+            raise ValueError(f"no label is in the records of both {shown}; pass a longer index, or a domain")
+        return lo, hi
+
     @property
-    def record(self) -> Domain | None:
-        return next((term.record for term in self.terms if term.record is not None), None)
+    def written(self) -> Sequence[Any]:
+        return [label for term in self.terms for label in term.written]
 
     @property
     def has_events(self) -> bool:
@@ -296,6 +312,9 @@ class Union(Basis):
             same_kind = sum(type(other) is type(term) for other in self.terms[:i])
             suffix = f".{same_kind + 1}" if same_kind else ""
             terms.append(term.term(axis, term is self._constant_term, suffix))
+        functions = [function for term in terms for function in term.names]
+        if twice := [function for function in functions if functions.count(function) > 1]:
+            raise ValueError(f"{self!r} has two functions {twice[0]!r}; give the index another name")
         span = self.integral_range(axis)
         independent = terms[:-1] if self.has_events else terms
         if distance_to_dependence(independent, span) < DEPENDENT:
@@ -315,7 +334,9 @@ class Union(Basis):
         return union_features(tuple(terms), span, min(degrees, default=None))
 
     def integral_range(self, axis: Axis) -> Extent:
-        """The common domain, else the longest period, of equal ones that of the B-spline."""
+        """The common record or domain, else the longest period, of equal ones that of the B-spline."""
+        if (record := self.record(axis)) is not None:
+            return record
         if self.domain is not None:
             return range_of(axis, self.domain)
         spans = (term.integral_range(axis) for term in reversed(self.terms))
@@ -326,6 +347,9 @@ class Union(Basis):
 
     def code(self, prefix: str = "") -> str:
         return " + ".join(term.code(prefix) for term in self.terms)
+
+    def __repr__(self) -> str:
+        return " + ".join(map(repr, self.terms))
 
 
 def distance_to_dependence(terms: Sequence[TermFunctions], span: Extent) -> float:
@@ -341,8 +365,12 @@ def distance_to_dependence(terms: Sequence[TermFunctions], span: Extent) -> floa
             edges = term.panels(*span)
             inside = weyl(0.0, 1.0, term.nodes + 1)[1:]
             points.append((edges[:-1, None] + np.diff(edges)[:, None] * inside).ravel())
+        elif term.kinked:  # an index may be zero nearly everywhere
+            points.append(term.panels(*span))
     x = np.concatenate(points)
     designs: list[Floats] = [term.values(x, 0) for term in terms]
+    if not all(design.any(axis=0).all() for design in designs):
+        return 0.0
     designs = [design / np.linalg.norm(design, axis=0) for design in designs]
     if isinstance(terms[-1], SplineTerm):
         spline, _ = np.linalg.qr(designs.pop())

@@ -183,6 +183,9 @@ class TermFunctions(ABC):
     """The functions of one term of a global basis, by name, without cells."""
 
     in_cells: ClassVar[bool] = False  # whether it is a B-spline
+    kinked: ClassVar[bool] = (
+        False  # whether it has corners or jumps, and no roughness: regressors, steps, broken lines
+    )
 
     @property
     @abstractmethod
@@ -191,6 +194,11 @@ class TermFunctions(ABC):
     @abstractmethod
     def nodes(self) -> int:
         """Gauss nodes that a panel needs."""
+
+    @property
+    def slopes(self) -> tuple[str, ...]:
+        """Names of the functions whose coefficient is told as a slope."""
+        return ()
 
     @abstractmethod
     def values(self, x: Floats, order: int) -> Floats:
@@ -215,8 +223,12 @@ class TermFunctions(ABC):
         return None
 
     def clean(self, x: Floats) -> Floats:
-        """x with labels one ulp outside put on the end, and NaN outside."""
-        return x
+        """x with NaN more than one ulp outside the domain."""
+        if self.domain is None:
+            return x
+        lo, hi = self.domain
+        inside = (x >= np.nextafter(lo, -np.inf)) & (x <= np.nextafter(hi, np.inf))
+        return np.where(inside, x, np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,16 +245,16 @@ class Legendre(TermFunctions):
         return ["const", *(f"x{i}" for i in range(1, self.degree + 1))][1 - self.with_constant :]
 
     @property
+    def slopes(self) -> tuple[str, ...]:
+        return ("x1",)
+
+    @property
     def nodes(self) -> int:
         return self.degree + 1
 
     @property
     def domain(self) -> tuple[float, float] | None:
         return self.lo, self.hi
-
-    def clean(self, x: Floats) -> Floats:
-        inside = (x >= np.nextafter(self.lo, -np.inf)) & (x <= np.nextafter(self.hi, np.inf))
-        return np.where(inside, x, np.nan)
 
     def values(self, x: Floats, order: int) -> Floats:
         if order > self.degree:
@@ -356,7 +368,8 @@ class Global(PairFeatures):
 
     @property
     def domain(self) -> tuple[float, float] | None:
-        return next((term.domain for term in self.terms if term.domain is not None), None)
+        ends = [term.domain for term in self.terms if term.domain is not None]
+        return (max(lo for lo, _ in ends), min(hi for _, hi in ends)) if ends else None
 
     def locate(self, x: Floats) -> tuple[Integers, Floats]:
         z = np.asarray(x, dtype=np.float64)
@@ -393,6 +406,9 @@ class Global(PairFeatures):
             first = self.size - self.events
             dense[:first, first:] = 0.0
             dense[:first, :first] *= order == 0
+        if order:
+            rough = np.concatenate([np.full(len(term.names), not term.kinked) for term in self.terms])
+            dense *= rough[:, None] * rough
         for o in range(self.size):
             pairs[: self.size - o, o] = np.diagonal(dense, o)
         return pairs

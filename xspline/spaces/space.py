@@ -352,9 +352,9 @@ class Space:
         stay, and those of a longitude go to the end of its arc that is nearer.
         """
         axis, basis = self._coordinate(name)
-        if basis.record is None:
+        if (record := basis.record(axis)) is None:
             return x
-        lo, hi = range_of(axis, basis.record)
+        lo, hi = record
         if not extrapolate:
             return np.where(_is_inside(x, lo, hi), x, np.nan)
         return x if axis.wrap is None else np.where(x - hi > lo + axis.wrap - x, x - axis.wrap, x)
@@ -451,10 +451,8 @@ def _canonical(value: Any) -> str:
 
 
 def _inferred(name: str, basis: Basis) -> Axis:
-    """Axis of a coordinate of which only the basis is known: from its domain or knots, else its durations."""
-    labels = [label for term in _terms(basis) for label in term.domain or ()]
-    labels += [knot for term in _terms(basis) if isinstance(term, BSpline) for knot in term.knots or ()]
-    if labels:
+    """Axis of a coordinate of which only the basis is known: from its labels, else its durations."""
+    if labels := basis.written:
         return Axis.infer(name, labels)
     durations = [d for t in _terms(basis) for d in (getattr(t, "period", None), getattr(t, "spacing", None))]
     if any(d is not None and not isinstance(d, int | float) for d in durations):

@@ -7,6 +7,7 @@ from xspline.sums.factor import matrix_entries as matrix_entries
 from xspline.sums.factor import orientations as orientations
 from xspline.sums.factor import outer_pairs as outer_pairs
 from xspline.sums.gram import Gram as Gram
+from xspline.sums.observed import cell_weights as cell_weights
 from xspline.sums.observed import observed_cells as observed_cells
 from xspline.sums.sums import HolderSums as HolderSums
 from xspline.sums.sums import Sums as Sums

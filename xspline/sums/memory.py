@@ -226,16 +226,16 @@ def whitened(sums: Sums, rho: Array, frame: Frame) -> Sums:
     ends = [x / (1 + x) for x in q]
     shares = [x / (1 - x * x) for x in q] + [-x for x in ends] + [ends[0] - x for x in ends[1:]] + [ends[0]]
     k = memory.series.coefficient
-    parts = [_scaled(replace(sums, memory=None), 1 - 2 * ends[0], k, frame)]
+    parts = [scaled(replace(sums, memory=None), 1 - 2 * ends[0], k, frame)]
     for i, (own, share) in enumerate(zip(memory.lagged, shares, strict=True)):
         if own.gram.terms:
             about = sums.reference if i < lags else own.reference  # differences have none
             plain = replace(own, count=np.zeros_like(own.count), tally=type(sums.tally)(), reference=about)
-            parts.append(_scaled(plain, share, k, frame))
+            parts.append(scaled(plain, share, k, frame))
     return type(sums).merge(parts, frame)
 
 
-def _scaled(sums: Sums, x: Array, coefficient: int, frame: Frame) -> Sums:
+def scaled(sums: Sums, x: Array, coefficient: int, frame: Frame) -> Sums:
     """Return sums times a number, or one for each member of the batch; a number scales the factor of an axis."""
     x = np.asarray(x)
     if x.size == 1:

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.spaces import Space
+from xspline.spaces.bspline import LocalSpline
 from xspline.sums.gram import Gram
+from xspline.sums.integrals import mass
 
 Bools: TypeAlias = NDArray[np.bool_]
 
@@ -50,6 +52,24 @@ def observed_cells(gram: Gram, space: Space, distance: int = 0) -> Bools:
         starts = _spread(cells, [axis], 1) if features[axis].width > 1 else cells
         cells = np.stack([starts, cells], axis + 1).reshape(*cells.shape[:axis], -1, *cells.shape[axis + 1 :])
     return cells[tuple(slice(2 * f.cells if f.local else 1) for f in features)]
+
+
+def cell_weights(gram: Gram, space: Space) -> NDArray[np.float64]:
+    """Return about how much weight of observations each knot cell holds, [m.., b..]; a global basis is one cell.
+
+    Two B-splines as many functions apart as their degree overlap in one cell: their entry of G is Σw BB' inside it,
+    here over the mean of BB'. So it is right where observations are many, and of a single one up to twice as much.
+    """
+    apart = [f.width - 1 if f.local else 0 for f in space.features]
+    weights = gram.at(apart, space.frame)
+    for axis, f in enumerate(space.features):
+        first = f.first if f.local else np.zeros(1, dtype=np.int64)
+        means = mass(space, axis).pairs[first, apart[axis]]
+        if isinstance(f, LocalSpline):
+            means = means * (f.ends[1] - f.ends[0]) / np.diff(f.edges)
+        shape = [-1 if other == axis else 1 for other in range(weights.ndim)]
+        weights = np.take(weights, first, axis) / means.reshape(shape)
+    return weights
 
 
 def _spread(marks: Bools, axes: Iterable[int], step: int) -> Bools:

@@ -19,7 +19,7 @@ from xspline.labels.errors import unknown_name
 from xspline.labels.read.coordinates import floats, in_units_of
 from xspline.solve.errors import warn
 from xspline.spaces import Fourier, Space
-from xspline.spaces.basis import coordinate_in_errors, range_of
+from xspline.spaces.basis import coordinate_in_errors
 from xspline.spaces.conversions import degrees_in
 from xspline.sums.integrals import over_intervals
 
@@ -214,7 +214,7 @@ def ranges_of(space: Space, dims: Any) -> dict[str, Range]:
 def range_in(space: Space, name: str, given: Any) -> Range:
     """Return a range of one coordinate as floats; a text such as "2020" as an end is the end of that year."""
     axis, basis = space.axis(name), space.basis(name)
-    whole = basis.integral_range(axis)
+    whole, record = basis.integral_range(axis), basis.record(axis)
     if given is None:
         return whole
     ends = (given.start, given.stop) if isinstance(given, slice) and given.step is None else given
@@ -228,16 +228,16 @@ def range_in(space: Space, name: str, given: Any) -> Range:
     )
     if axis.kind == "time" and isinstance(ends[1], str) and (after := _instant_after(ends[1])):
         behind = float(axis.to_float(after))
-        high = behind if basis.record is None else max(min(behind, whole[1]), high)
+        high = behind if record is None else max(min(behind, whole[1]), high)
     if axis.wrap is not None and high <= low:
         high += axis.wrap
     if not low < high:
         raise ValueError(
             f"{name}=({brief(ends[0])}, {brief(ends[1])}): the ends of a range have to ascend; exchange them"
         )
-    if basis.record is None:
+    if record is None:
         return low, high
-    first, last = range_of(axis, basis.record)
+    first, last = record
     if high <= first or low >= last:
         raise ValueError(
             f"the range {axis.text(low)} to {axis.text(high)} of {name!r} lies outside its domain "
@@ -287,13 +287,13 @@ def cells_of(
         left, right = np.empty_like(middle), np.empty_like(middle)
         left[order], right[order] = np.append(outer[0], gaps) / 2, np.append(gaps, outer[1]) / 2
     lower, upper = x - left, x + right
-    axis, record = space.axis(name), space.basis(name).record
+    axis = space.axis(name)
     if axis.role == "latitude":
         pole = 90 / (degrees_in(axis.units) or 1.0)
         lower, upper = np.clip(lower, -pole, pole), np.clip(upper, -pole, pole)
     inside = np.isfinite(space.within(x, name))
-    if record is not None:
-        lower, upper = (np.clip(end, *range_of(axis, record)) for end in (lower, upper))
+    if (record := space.basis(name).record(axis)) is not None:
+        lower, upper = (np.clip(end, *record) for end in (lower, upper))
     return inside, lower, upper
 
 

@@ -140,6 +140,11 @@ class Estimate:
 def noise_of(fit: Fit, weight: Any) -> xr.DataArray:
     """Return the standard deviation of new observations, over the batch; ValueError where their weight is not known."""
     total = fit.total
+    if weight is None and fit.levels is not None and np.any(fit.levels.ratio != 1):
+        raise ValueError(
+            f"new=True: holders of {fit.name!r} have noise of their own; pass the weight of the new observation, 1 for "
+            f"one of {fit.levels.reference!r}, (its noise / that of a holder)**2 for one of another: field.noise"
+        )
     if weight is None and not fit.robust and not np.array_equal(total.weight, total.count):
         mean = float(np.sum(total.weight) / np.sum(total.count))
         raise ValueError(

@@ -13,7 +13,7 @@ import xarray as xr
 from xspline.kernels import Group, Layout
 from xspline.labels.errors import unknown_name
 from xspline.solve.errors import warn
-from xspline.spaces import Axis, Basis, Space
+from xspline.spaces import Axis, Basis, Regressors, Space, Union
 from xspline.spaces.basis import coordinate_in_errors
 from xspline.spaces.conversions import are_one, converted, degrees_in
 from xspline.spaces.space import near_labels
@@ -278,8 +278,8 @@ def warn_left_out(
 ) -> None:
     """Warn of observations that were left out although nobody asked for that.
 
-    These have labels that are NaN, NaT or infinite, or lie outside a domain that came from other data. A domain that
-    somebody wrote down is there to leave observations out.
+    These have labels that are NaN, NaT or infinite, or lie outside a domain that came from other data or outside the
+    record of an index. A domain that somebody wrote down is there to leave observations out.
     """
     for name, tally in tallies.items():
         if tally.unlabelled:
@@ -288,15 +288,23 @@ def warn_left_out(
                 "or mend them, to be sure which ones they are"
             )
     outside = max((tally.outside for tally in tallies.values()), default=0)
-    learned = {n: c for n, c in (labels or {}).items() if n in space.from_data and c.chunks is None}
-    for name, c in learned.items() if outside else ():
-        x, domain = (
-            space.to_float(name, in_units_of(space, c, name).values),
-            space.features[space.names.index(name)].domain,
-        )
-        lost = 0 if domain is None else int(np.sum((x < domain[0]) | (x > domain[1])))
-        if lost:
-            low, high = (space.axis(name).text(end) for end in domain or ())
+    loaded = {n: c for n, c in (labels or {}).items() if outside and c.chunks is None}
+    for name, c in loaded.items():
+        basis, domain = space.basis(name), space.features[space.names.index(name)].domain
+        terms = basis.terms if isinstance(basis, Union) else (basis,)
+        regressed = any(isinstance(term, Regressors) for term in terms)
+        if domain is None or not (name in space.from_data or regressed):
+            continue
+        x = space.to_float(name, in_units_of(space, c, name).values)
+        low, high = (space.axis(name).text(end) for end in domain)
+        lost = int(np.sum((x < domain[0]) | (x > domain[1])))
+        if lost and regressed:
+            warn(
+                f"{lost} of {c.size} labels of {name!r} lie outside {low} to {high}, which the record of the indices "
+                "and the domain of other terms hold, and their observations were left out; pass longer indices to "
+                "xs.Regressors, or select the data first"
+            )
+        elif lost:
             warn(
                 f"{lost} of {c.size} labels of {name!r} lie outside its domain {low} to {high}, which came from other "
                 "data, and their observations were left out; agree on a domain that holds all of them, as in "

@@ -17,7 +17,7 @@ from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
 from xspline.labels.read.sizes import DEGREE, LEAST, SECONDS, Labels, different, largest, sized
 from xspline.solve.errors import warn
-from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Union
+from xspline.spaces import Axis, Basis, BSpline, Fourier, PiecewiseLinear, Polynomial, Space, Step, Union
 
 Data: TypeAlias = xr.DataArray | xr.Dataset
 Floats: TypeAlias = NDArray[np.float64]
@@ -144,7 +144,8 @@ def _requested_term(term: Basis, axis: Axis, learned: bool) -> Basis:
     if isinstance(term, Fourier):
         year = axis.kind == "time" and axis.duration(term.period, "period") == axis.duration("year", "period")
         return replace(term, period="year") if year else term
-    unbound = isinstance(term, Polynomial) or (isinstance(term, BSpline) and not (term.period or term.knots))
+    by_range = isinstance(term, Polynomial | Step | PiecewiseLinear)
+    unbound = by_range or (isinstance(term, BSpline) and not (term.period or term.knots))
     return replace(term, domain=None) if learned and unbound else term  # type: ignore[type-var]
 
 

@@ -60,8 +60,8 @@ class FitCheck:
 
     def __repr__(self) -> str:
         count = sum(map(len, self.concerns.values()))
-        title = f"<xspline.FitCheck of {', '.join(self.findings)}: {f'{count} to look at' if count else 'all fine'}>"
-        lines = [title]
+        look = f"{count} to look at" if count else "all fine"
+        lines = [f"<xspline.{type(self).__name__} of {', '.join(self.findings)}: {look}>"]
         for name, own in self.findings.items():
             lines += [name] if len(self.findings) > 1 else []
             for f in own:
@@ -77,7 +77,9 @@ class FitCheck:
             rows = (("look" if f.advice else "fine", f.subject, f.text, f.advice) for f in own)
             title = f"{name} ({f'{len(looks)} to look at' if looks else 'all fine'})"
             contents[title] = notebook.table(rows, ("", "", "found", "what to do"), looks)
-        return notebook.page("xspline.FitCheck", f"of {', '.join(self.findings)}", contents, repr(self))
+        return notebook.page(
+            f"xspline.{type(self).__name__}", f"of {', '.join(self.findings)}", contents, repr(self)
+        )
 
 
 def concerns(fit: Fit) -> list[Finding]:

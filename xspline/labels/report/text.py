@@ -129,4 +129,5 @@ class FieldText:
             for name, fit in self.fits.items()
             for finding in findings.concerns(fit)
         ]
-        return [text for text in dict.fromkeys([*batches, *concerns]) if text]
+        levels = [fit.levels.text for fit in self.fits.values() if fit.levels is not None]
+        return [text for text in dict.fromkeys([*batches, *levels, *concerns]) if text]

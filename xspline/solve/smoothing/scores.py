@@ -6,8 +6,8 @@ the part and its share of the penalty the estimate is c − x_b, where (A − G_
     V = (B − 1)/B Σ x_b x_bᵀ
 
 is the sandwich A⁻¹ Σ g_b g_bᵀ A⁻¹ with the correction for the leverage of parts that is CV3 of MacKinnon, Nielsen and
-Webb (2023, Journal of Econometrics 232). Of the corrections it is the one whose intervals, of Student's t with B − 1
-degrees of freedom, are the least too short where parts are few; CR2 has too few directions to be sure of.
+Webb (2023, Journal of Econometrics 232), with which intervals of Student's t with B − 1 degrees of freedom are the
+least too short where parts are few.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Functions that are given: indices, steps and broken lines."""
