@@ -194,6 +194,17 @@ def test_datasets_and_draws_have_coefficients() -> None:
     np.testing.assert_allclose(draws.std("sample"), found.sst_enso_stderr, rtol=0.3)
 
 
+def test_events_beside_an_index() -> None:
+    """A B-spline of time follows what neither trend nor index explain, and its roughness is chosen."""
+    data = maps()[:, 6, 10]
+    field = data.spline.fit(time=BASIS + xs.BSpline(spacing="400D"))
+    found = field.coefficient("enso", stderr=True)
+    assert abs(float(found.sst_enso) - 1) < 3 * float(found.sst_enso_stderr) < 0.3
+    assert not field.select(time="enso").derivative(data[:9], time=2).any()
+    own = data.spline.fit(time=xs.Regressors(enso=ENSO, aod=AOD) + xs.BSpline(spacing="400D"))
+    assert abs(float(own.coefficient("enso")) - 1) < 0.2
+
+
 def test_means_over_time_are_exact() -> None:
     field = maps()[:, :2, :2].spline.fit(time=BASIS)
     ends = ("1993-02-10", "2003-05-20T00:00:00")

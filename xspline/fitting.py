@@ -88,8 +88,8 @@ def fit(
         Dataset, every numeric variable that has the fitted dimensions is fitted.
     space, **bases
         A basis for each coordinate to fit, as a mapping, as keywords, or as a Space: ``BSpline``, ``Fourier``,
-        ``Polynomial``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension. Dimensions that no
-        coordinate spans get an independent fit each.
+        ``Polynomial``, ``Regressors``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension.
+        Dimensions that no coordinate spans get an independent fit each.
     penalty
         What keeps the field smooth: a number (the ridge λ‖c‖²), ``Ridge``, ``Roughness``, ``Sobolev``, ``SpaceTime``,
         ``Physics`` or a sum of them; 0 means none. "reml" (the default where there are B-splines), "gcv" and "holders"

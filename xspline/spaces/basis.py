@@ -330,7 +330,7 @@ class Union(Basis):
                 f"{names} are not independent on {ends}: a function of one is in the span of the others; drop one"
             )
         # The degree of a B-spline; else a polynomial's derivatives end in zero while a season's go on.
-        degrees = [term.max_order for term in terms if term.max_order is not None]
+        degrees = [term.max_order for term in terms if term.max_order is not None and not term.kinked]
         return union_features(tuple(terms), span, min(degrees, default=None))
 
     def integral_range(self, axis: Axis) -> Extent:

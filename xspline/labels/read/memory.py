@@ -26,8 +26,8 @@ class AR1:
     Parameters
     ----------
     dim
-        The coordinate, with labels at equal steps (months count as such), whose basis is made of ``Polynomial`` and
-        ``Fourier``.
+        The coordinate, with labels at equal steps (months count as such), whose basis has no B-spline: it is
+        made of ``Polynomial``, ``Fourier``, ``Regressors`` and the like.
     rho
         The correlation of neighbours, between -0.99 and 0.99; None: chosen from the data.
     lags
