@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -140,13 +141,15 @@ def test_generalised_least_squares_by_hand() -> None:
 
 @pytest.mark.parametrize("replicates", [pytest.param(60, marks=pytest.mark.simulation)])
 def test_means_their_differences_and_trends_are_covered(replicates: int) -> None:
-    for _, of, by, _, text, *_ in means.rows("independent", means.independent, replicates):
+    for _, of, by, _, text, *_ in means.rows(
+        "known", functools.partial(means.independent, known=True), replicates
+    ):
         held = float(text.partition("%")[0]) / 100
         print(f"{of}, {by}: {held:.3f}")
         assert abs(held - 0.95) < 0.02 + scatter.FIVE * scatter.of_share(0.95, replicates), of
 
 
 def test_a_mean_over_a_box_is_near_the_truth() -> None:
-    result = means.independent(np.random.default_rng(0))
+    result = means.independent(np.random.default_rng(0), known=True)
     assert {of for of, _ in result} == {"month", "difference", "trend"}
     assert all(abs(error) < scatter.FIVE * stderr for error, stderr, _ in result.values())

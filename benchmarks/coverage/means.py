@@ -1,15 +1,14 @@
 """Means over a box, `field.mean({"lat": ..., "lon": ...})`: of a month, the difference of two, the trend of the mean.
 
-Independent errors: 9 × 13 labels and 36 months, a fifth of the values missing, errors of standard deviation 0.5 about a
+Independent errors: 9 × 13 labels and 36 months, a fifth of the values missing, errors of standard deviation 0.1 about a
 truth that is drawn anew in every replicate from what the penalty expects (its prior; of variance 1, in the space of the
-fit, 7 × 8 × 9 functions, with planes of any height); strengths by REML. The box ends between labels. The trend is the
-slope of a straight line through the means of the months, `field.functional(weights, mean=box)`. Errors are the exact
-ones, and draws.
+fit, 7 × 8 × 9 functions, with planes of any height); strengths are those of the prior, or by REML. The box ends between
+labels. The trend is the slope of a straight line through the means of the months, `field.functional(weights,
+mean=box)`. Errors are the exact ones; of strengths that are known draws too.
 
 Errors that last: AR(1) from month to month of 0.8, over 12 years about season and trend, also the same over 20° (red
-in space). The trend of the mean, by the exact error, which takes errors as independent, by the jackknife over years,
-and of the term of a bare fit, `fit().select(time=xs.Polynomial)`. Shares of replicates whose interval of 95 % holds the
-truth; standard errors over the root mean square of errors.
+in space): the trend of the mean, by the exact error, which takes errors as independent, and by the jackknife over
+years. Shares of replicates whose interval of 95 % holds the truth; standard errors over the root mean square of errors.
 """
 
 from __future__ import annotations
@@ -29,12 +28,10 @@ from benchmarks.coverage.shares import rms, text
 
 LAT, LON = np.linspace(-20.0, 20.0, 9), np.linspace(150.0, 210.0, 13)
 BOX = {"lat": (-7.3, 11.0), "lon": (163.0, 189.5)}
-MONTHS, NOISE, MISSING = 36, 0.5, 0.2
+MONTHS, NOISE, MISSING = 36, 0.1, 0.2
 BASES = {"lat": 7, "lon": 8, "time": 9}
 PERSISTENCE, YEARS, REACH = 0.8, 12, 20.0
-SLOWER = 8  # a replicate of errors that last takes longer
 YEAR = 365.2425 * 86_400
-FEW = 12  # parts of the jackknife
 HEADER = ("errors", "of the mean", "error by", "replicates", "covered", "stderr / error", "CPU s each")
 Result = dict[tuple[str, str], tuple[float, float, float]]
 
@@ -47,8 +44,8 @@ def slopes(time: np.ndarray) -> xr.DataArray:
 
 
 @functools.cache
-def prior() -> tuple[xs.Space, np.ndarray]:
-    """A space, and columns [P, P] whose sums with independent normal numbers are its truths."""
+def prior() -> tuple[xs.Space, np.ndarray, float]:
+    """A space, columns [P, P] whose sums with independent normal numbers are its truths, and the strength for these."""
     times = months(MONTHS // 12)
     ends = {"lat": (-20.0, 20.0), "lon": (150.0, 210.0), "time": (str(times[0]), str(times[-1]))}
     space = xs.Space({name: xs.BSpline(n, domain=ends[name]) for name, n in BASES.items()})
@@ -56,13 +53,14 @@ def prior() -> tuple[xs.Space, np.ndarray]:
     rough = values > 1e-8 * values.max()
     root = vectors[:, rough] / np.sqrt(values[rough])
     design = functools.reduce(np.kron, (f.design(f.sample()) for f in space.features))
-    root /= np.sqrt(np.mean(np.sum((design @ root) ** 2, axis=1)))
-    return space, np.concatenate([root, vectors[:, ~rough]], axis=1)
+    variance = np.mean(np.sum((design @ root) ** 2, axis=1))
+    columns = np.concatenate([root / np.sqrt(variance), vectors[:, ~rough]], axis=1)
+    return space, columns, float(NOISE**2 * variance)
 
 
 def truth(rng: Rng) -> Callable[..., np.ndarray]:
     """A truth as a function of latitudes, longitudes and months."""
-    space, root = prior()
+    space, root, _ = prior()
     c = (root @ rng.standard_normal(root.shape[1])).reshape(space.shape)
     seconds = space.to_float("time", months(MONTHS // 12))
 
@@ -81,13 +79,13 @@ def mean_of(values: Callable[..., np.ndarray], month: np.ndarray) -> np.ndarray:
     return np.einsum("tyx,y,x->t", values(lat, lon, month), weights / weights.sum(), w / w.sum())
 
 
-def independent(rng: Rng) -> Result:
-    """Errors, standard errors and quantiles of one replicate."""
+def independent(rng: Rng, *, known: bool) -> Result:
+    """Errors, standard errors and quantiles of one replicate, with strengths that are known or by REML."""
     times, month, values = months(MONTHS // 12), np.arange(MONTHS), truth(rng)
     noisy = values(LAT, LON, month) + NOISE * rng.standard_normal((MONTHS, LAT.size, LON.size))
     noisy[rng.random(noisy.shape) < MISSING] = np.nan
     data = xr.DataArray(noisy, {"time": times, "lat": LAT, "lon": LON}, name="u")
-    field = data.spline.fit(prior()[0], penalty=xs.Roughness("reml", order=2))
+    field = data.spline.fit(prior()[0], penalty=xs.Roughness(prior()[2] if known else "reml", order=2))
     weights = xr.DataArray(
         np.zeros((MONTHS, 3)), {"time": times, "of": ["month", "difference", "trend"]}, ("time", "of")
     )
@@ -95,7 +93,7 @@ def independent(rng: Rng) -> Result:
     weights[:, 2] = slopes(times)
     expected = xr.dot(weights, xr.DataArray(mean_of(values, month), dims="time"), dim="time")
     out: Result = {}
-    for method in ("exact", "draws"):
+    for method in ("exact", "draws")[: 1 + known]:
         found = field.functional(weights, mean=BOX, stderr=True, method=method)
         for of in weights["of"].values:
             error = float(found.u_functional.sel(of=of) - expected.sel(of=of))
@@ -120,14 +118,12 @@ def that_last(rng: Rng, reach: float) -> Result:
     data = xr.DataArray(values, {"time": times, "lat": lat, "lon": lon}, name="u")
     season = xs.Fourier(1, period="year") + xs.Polynomial(1)
     parts = data.spline.fit({"lat": 4, "lon": 5, "time": season}, penalty="reml", holder="time.year")
-    whole = data.spline.fit()
     weights, out = slopes(times), Result()
-    for name, field, method, factor in (
-        ("exact", parts, None, stats.norm.ppf(0.975)),
-        ("jackknife over years", parts, "jackknife", stats.t.ppf(0.975, FEW - 1)),
-        ("term of a bare fit", whole, None, stats.norm.ppf(0.975)),
+    trend = parts.select(time=xs.Polynomial)
+    for name, method, factor in (
+        ("exact", None, stats.norm.ppf(0.975)),
+        ("jackknife over years", "jackknife", stats.t.ppf(0.975, YEARS - 1)),
     ):
-        trend = field.select(time=xs.Polynomial)
         found = trend.functional(weights, mean=BOX, stderr=True, method=method)
         out["trend", name] = float(found.u_functional) - 0.03, float(found.u_functional_stderr), float(factor)
     return out
@@ -148,10 +144,9 @@ def rows(name: str, replicate: Callable[[Rng], Result], replicates: int) -> Iter
 
 def tables(replicates: int, *, quick: bool) -> None:
     """A table of independent errors, and one of errors that last."""
-    measure.table(
-        "coverage, means of a box: independent errors", HEADER, rows("independent", independent, replicates)
-    )
-    own = max(replicates // SLOWER, 1)
+    for name, known in (("strengths known", True), ("strengths by REML", False)):
+        own = rows(name, functools.partial(independent, known=known), replicates)
+        measure.table(f"coverage, means of a box: independent errors, {name}", HEADER, own)
     for name, reach in (("last", 0.0), ("last, red in space", REACH))[: 1 if quick else 2]:
-        last = rows(name, lambda rng, reach=reach: that_last(rng, reach), own)
+        last = rows(name, functools.partial(that_last, reach=reach), replicates)
         measure.table(f"coverage, means of a box: errors that {name}", HEADER, last)

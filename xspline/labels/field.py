@@ -490,7 +490,7 @@ class Field(FieldBase[Data]):
         -----
         Errors of observations are taken as independent, unless the fit has ``errors=``. Where those of neighbours are
         alike, the mean over a region or a period of such draws is far too sure (36 times for the trend of Niño 3.4);
-        there ``errors="auto"``, or the means of the fits without each year, by the lines in `docs/guide/errors.md`.
+        there ``errors="auto"``, or ``mean(..., method="jackknife")`` over years, which is that of all fits without one.
         """
         self._check_single(
             "sample", "draw from fit(..., fine=False); errors of the whole field are those of stderr()"

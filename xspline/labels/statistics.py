@@ -408,9 +408,9 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
           fine  cells      9 cells hold about 22 or more
           fine  functions  12 functions for 200 observations at 200 places
           fine  gaps       all cells hold observations, so that G shows no gap of their size
-          look  releases   what a later release of a holder has more than this one are the sums of what
-                           came between; look at these by themselves first: disclosure() of the new
-                           observations alone
+          look  releases   what a later release of a holder has more than this one are the sums of what came
+                           between; look at these by themselves first: disclosure() of the new observations
+                           alone
         """
         from xspline.labels.field import disclosure  # late, as in `solve`
 

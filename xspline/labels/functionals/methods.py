@@ -61,7 +61,8 @@ class WithFunctionals(FieldText, Generic[Data]):
         dims
             Names of fitted coordinates, ``("lat", "lon")``, over their whole domains, or ranges by name, ``{"lat": (-5,
             5), "lon": (190, 240)}``: pairs of labels or slices. A longitude may go on through the seam, ``(350, 10)``,
-            and a time ends with the year, month or day that is written: ``("1991", "2020")``. None: all coordinates.
+            and a time ends with the year, month or day that is written: ``("1991", "2020")``. None: all coordinates, or
+            those of `where`.
         at
             Labels of the other coordinates, as for :meth:`predict`; by default the fitted ones.
         where
@@ -101,7 +102,7 @@ class WithFunctionals(FieldText, Generic[Data]):
         >>> mean.u.round(2).values, mean.u_stderr.round(3).values
         (array([0.96, 0.97]), array([0.009, 0.009]))
         >>> region = xr.DataArray(lat > 0, {"lat": lat}, name="north")
-        >>> field.mean(where=region).round(2).item()  # of cos² over cos, from 0° to 60°
+        >>> field.mean(["lat", "lon"], where=region).round(2).item()  # of cos² over cos, from 0° to 60°
         0.85
         """
         return self._mean(dims, at, where, weights, "mean", stderr, covariance, options)
@@ -239,13 +240,13 @@ class WithFunctionals(FieldText, Generic[Data]):
         --------
         >>> import numpy as np, xarray as xr, xspline as xs
         >>> time = np.arange("1990-01", "2020-01", dtype="datetime64[M]").astype("datetime64[ns]")
-        >>> years = (time - time[0]) / np.timedelta64(365, "D")
-        >>> u = 0.03 * years + np.cos(2 * np.pi * years)
+        >>> years = (time - time[0]) / np.timedelta64(1, "D") / 365.2425
+        >>> u = 0.03 * years + np.cos(2 * np.pi * years) + np.random.default_rng(0).normal(0, 0.01, 360)
         >>> field = xs.fit(
         ...     xr.DataArray(u, {"time": time}, name="u"), time=xs.Fourier(2, "year") + xs.Polynomial(1)
         ... )
-        >>> field.anomaly(reference=("1990", "1999"), time=["1995-01-01", "2005-01-01"]).round(2).values
-        array([-0.  ,  0.3 ])
+        >>> field.anomaly(reference=("1990", "1999"), time=["2000-01-01", "2005-01-01"]).round(2).values
+        array([0.15, 0.3 ])
         """
         space = self.space
         times = [name for name in space.names if space.axis(name).kind == "time"]

@@ -70,11 +70,6 @@ def differing(statistics: Statistics[Any], offsets: Any, noise: Any, reference: 
         )
     statistics._check_computed()
     statistics._check_independent("offsets= and noise=")
-    if any(part.provenance.get("errors") == "auto" for part in statistics.parts):
-        raise ValueError(
-            "offsets= and noise= are of holders whose errors are independent, and these statistics have errors='auto'; "
-            "compute them without errors="
-        )
     names = tuple(sorted(set(statistics.holders)))
     if statistics._collapsed or len(names) < 2:
         why = "were collapsed into one part" if statistics._collapsed else f"are of {len(names)} holder"
@@ -196,6 +191,11 @@ class _Search:
         """Return the ratios, infinite for members whose offsets nothing tells; an error where these are all."""
         determined = border.determined
         if not determined.any():
+            if not border.weight[self.wanted.names.index(self.wanted.reference)].any():
+                raise SingularSystemError(
+                    f"the reference {self.wanted.reference!r} has no observations of {self.name!r}, which others could "
+                    "be compared with; name another one, reference=..."
+                )
             known = border.held & (border.apart > 1e-8)
             lost = [self.wanted.names[h] for i, h in enumerate(border.levels.free) if not known[i].any()]
             raise SingularSystemError(

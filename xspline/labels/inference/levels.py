@@ -298,8 +298,8 @@ class Border:
         """Return levels with the noise of each holder's residuals, whose weighted squares are given, [H, b..]."""
         left = self.count - self.edf_of
         told = left > 0.5
-        if not self.batch and not told.all():
-            h = int(np.flatnonzero(~told)[0])
+        if not self.batch and (lost := (self.count > 0) & ~told).any():
+            h = int(np.flatnonzero(lost)[0])
             raise SingularSystemError(
                 f"the field goes through all {self.count[h]:.0f} observations of holder {levels.names[h]!r}, which so "
                 "tell nothing of its noise; give the levels, noise={name: standard deviation, ...}, take fewer "
