@@ -58,7 +58,7 @@ def test_what_says_nothing_of_itself_shows_the_seconds(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One long factorisation, say: a thread beside it keeps the line up to date."""
-    monkeypatch.setattr(progress, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(progress, "TICK_S", 0.01)
     shown = threading.Event()
     write = terminal.write
     monkeypatch.setattr(terminal, "write", lambda text: (write(text), shown.set())[0])

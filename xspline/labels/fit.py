@@ -273,9 +273,12 @@ class Fit:
     def select(self, terms: Mapping[str, str]) -> Fit:
         """Return the fit with the coefficients of all terms but the selected ones at zero."""
         for name, kind in terms.items():
-            if (before := self.selected.get(name, kind)) != kind:
+            before = self.selected.get(name, kind)
+            own, kept = (selection(self.space, {name: term}) for term in (kind, before))
+            if np.any(own > kept):
+                term = f"xs.{before}" if before in _TERMS else repr(before)
                 raise ValueError(
-                    f"{kind} of {name!r} was left out already, by select({name}={before}); select it from the field "
+                    f"{kind} of {name!r} was left out already, by select({name}={term}); select it from the field "
                     "with all terms"
                 )
         keep = selection(self.space, terms, self.coefficients.ndim)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 LOGGER = logging.getLogger("xspline")
 PATIENCE_S = 2.0  # seconds that work may take before a line says how far it is
 INTERVAL_S = 0.5  # between two looks of the line: what is told more often is not read
+TICK_S = 1.0  # between two where nothing is told
 THREAD = "xspline progress"
 
 
@@ -100,17 +101,17 @@ class _Screen:
         if self.lines and is_main_thread():
             with self.lock:
                 self.lines[-1].detail = detail
-                self.show()
+                self.show(INTERVAL_S)
 
     def keep(self, done: threading.Event) -> None:
-        while not done.wait(INTERVAL_S):
+        while not done.wait(TICK_S):
             with self.lock:
                 if self.lines and not done.is_set():
-                    self.show()
+                    self.show(TICK_S)
 
-    def show(self) -> None:
+    def show(self, pause: float) -> None:
         now = time.monotonic()
-        if now - self.start >= PATIENCE_S and now - self.shown_at >= INTERVAL_S:
+        if now - self.start >= PATIENCE_S and now - self.shown_at >= pause:
             parts = (f"{line.text}, {line.detail}" if line.detail else line.text for line in self.lines)
             self.write(f"{': '.join(parts)}, {now - self.start:.0f} s")
             self.shown_at = now
