@@ -78,8 +78,8 @@ class WithFunctionals(FieldText, Generic[Data]):
             differences and trends of means have errors: √(wᵀCw).
         **options
             Labels by name, as for :meth:`predict`; `method`, `draws`, `seed`, `smoothing_uncertainty` as for
-            :meth:`Field.stderr`. The exact error takes a solve for each label, or each function where these are fewer, by any
-            solver; draws stand for it beyond 800 (200 where the solver iterates).
+            :meth:`Field.stderr`. The exact error takes a solve for each label, or each function where these are fewer,
+            by any solver; draws stand for it beyond 800 (200 where the solver iterates).
 
         Returns
         -------
