@@ -15,8 +15,8 @@ from xspline.labels.field import Field, open_field
 from xspline.labels.field_base import Draws
 from xspline.labels.merging import merge_models
 from xspline.labels.read.memory import AR1
+from xspline.labels.report.check import FitCheck
 from xspline.labels.report.disclosure import Disclosure
-from xspline.labels.report.findings import FitCheck
 from xspline.labels.statistics import Statistics, merge, open_statistics
 from xspline.labels.storage.tables import from_dataframe
 from xspline.labels.vectors.flow import divergence, vorticity

@@ -69,6 +69,15 @@ def test_parts_can_be_read_by_themselves() -> None:
     assert "parts" not in lines(xs.merge(parts).collapse().disclosure())
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_parts_of_one_holder_are_both_looked_at(order: int) -> None:
+    data = wave()
+    space = xs.space(data, x=12)
+    parts = [xs.statistics(own, space, holder="mine") for own in (data[1::2], data[::20])][::order]
+    with pytest.warns(xs.FitWarning, match="12 functions for 10 observations"):
+        xs.merge(parts, repeated_holders="add").disclosure()
+
+
 def test_each_variable_and_no_data() -> None:
     data = xr.Dataset({"u": wave(), "v": wave() * np.nan})
     report = xs.statistics(data, x=12).disclosure()

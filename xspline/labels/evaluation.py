@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -260,3 +260,8 @@ def history(previous: str, what: str) -> str:
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     line = f"{now} xspline {__version__}: {what}"
     return f"{line}\n{previous}" if previous else line
+
+
+def merged(datasets: Iterable[Any]) -> xr.Dataset:
+    """Return the variables of several Datasets of one target in one."""
+    return xr.merge(list(datasets), compat="override", combine_attrs="override").drop_encoding()

@@ -15,10 +15,10 @@ from xspline.arguments import checked
 from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.checks.look import look
 from xspline.labels.errors import unknown_name
+from xspline.labels.evaluation import merged
 from xspline.labels.field_base import SAMPLE, Draws, Equations, FieldBase
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
-from xspline.labels.functionals.methods import merged
 from xspline.labels.inference import estimates
 from xspline.labels.inference.estimates import Estimate
 from xspline.labels.inference.holders import (
@@ -32,9 +32,7 @@ from xspline.labels.read.coordinates import coordinate_of
 from xspline.labels.read.observations import Observations, check_data, check_kind, observations_of
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
-from xspline.labels.report.disclosure import Disclosure as Disclosure
-from xspline.labels.report.disclosure import disclosure as disclosure
-from xspline.labels.report.findings import FitCheck
+from xspline.labels.report.check import FitCheck
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
 from xspline.labels.uncertainty import Requested

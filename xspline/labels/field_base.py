@@ -13,8 +13,9 @@ import xarray as xr
 from xspline.arguments import checked
 from xspline.labels import derivatives, evaluation
 from xspline.labels.errors import unknown_name
+from xspline.labels.evaluation import merged
 from xspline.labels.fit import Fit, Request, coefficient_at
-from xspline.labels.functionals.methods import WithFunctionals, merged
+from xspline.labels.functionals.methods import WithFunctionals
 from xspline.labels.read import targets
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files

@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import xarray as xr
@@ -39,9 +38,6 @@ from xspline.solve import (
 from xspline.spaces import Basis, Space, Union
 from xspline.sums import Gram, Sums
 from xspline.sums.memory import whitened
-
-#: Scores by the solution that they are of, as long as that is kept.
-_scores: WeakKeyDictionary[Solution, Scores] = WeakKeyDictionary()
 
 #: A penalty, or the name of the criterion that chooses one: "reml", "gcv" or "holders".
 RequestedPenalty: TypeAlias = Penalty | str
@@ -170,11 +166,9 @@ class Fit:
         memory = None if self.rho is None else self.statistics.total(self.name).memory
         return "" if memory is None else memory.series.dim
 
-    @property
+    @functools.cached_property
     def scores(self) -> Scores:
         """Scores of the parts; periods that nobody named are as long as neighbours go together, and at least eight."""
-        if (known := _scores.get(self.solved)) is not None:
-            return known
         sums = self.statistics._cumulated(self.name)
         if self.rho is not None:
             sums = [whitened(own, self.rho, self.space.frame) for own in sums]
@@ -182,7 +176,6 @@ class Fit:
         while self.statistics._is_in_periods and len(sums) >= 16 and scores.remember:
             sums = sums[::-2][::-1]
             scores = scores_of(sums, self.space, self.known_penalty, self.solved)
-        _scores[self.solved] = scores
         return scores
 
     @property

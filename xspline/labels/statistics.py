@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -16,6 +17,7 @@ from xspline.labels.errors import read_errors_name_labels, unknown_name
 from xspline.labels.read.coordinates import warn_left_out
 from xspline.labels.read.observations import Variable
 from xspline.labels.read.parts import Part, check_new, checked_part
+from xspline.labels.report.disclosure import Disclosure, disclosure
 from xspline.labels.storage import files, layout
 from xspline.spaces import Space
 from xspline.spaces.conversions import are_one
@@ -23,7 +25,7 @@ from xspline.sums import Sums, Tally
 from xspline.sums.extension import moved, moves_between
 
 if TYPE_CHECKING:
-    from xspline.labels.field import Disclosure, Field
+    from xspline.labels.field import Field
 
 #: What came in, a DataArray or a Dataset, and so what fields hand back.
 Data = TypeVar("Data", bound=xr.DataArray | xr.Dataset)
@@ -412,9 +414,10 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
                            between; look at these by themselves first: disclosure() of the new observations
                            alone
         """
-        from xspline.labels.field import disclosure  # late, as in `solve`
-
-        return disclosure(self, k)
+        self._check_computed()
+        sizes = {dim: n for labels in (self._fitted or {}).values() for dim, n in labels.sizes.items()}
+        places = math.prod(sizes.values()) if sizes else 0
+        return disclosure(self.parts, self.variables, self.space, places, k)
 
     @checked
     def recover(

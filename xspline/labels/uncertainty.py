@@ -164,7 +164,6 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
     method = requested.by_parts(fit) or requested.method
     if method is None:
         method = "exact" if factorisation.knows_inverse and nbytes <= MAX_PAIRS else "draws"
-    added = _left_open_if(fit, requested, method)
     match method:
         case "exact":
             if not factorisation.knows_inverse:
@@ -183,7 +182,7 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
         pairs = pairs + outer_pairs(root, frame)
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
-    assumed = _assumptions(fit, requested, method, added is not None)
+    assumed = _assumptions(fit, requested, method)
     return Covariance(pairs, assumed, degrees_of_freedom(fit, requested, method))
 
 
@@ -241,8 +240,7 @@ def roots(fit: Fit, requested: Requested, device: str | None = None) -> tuple[li
             "coefficients or by the jackknife; leave method out, or pass method='jackknife'"
         )
     method = requested.by_parts(fit) or requested.method or "draws"
-    with_choice = _left_open_if(fit, requested, method) is not None
-    attrs = _assumptions(fit, requested, method, with_choice)
+    attrs = _assumptions(fit, requested, method)
     return list(_root_parts(fit, requested, method, device)), attrs
 
 
@@ -316,10 +314,8 @@ def functional_roots(
         raise ValueError(
             f"method={method!r}: the errors of terms beside a fine field come from its neighbours; leave method out"
         )
-    added = None if fit.fine is not None else _left_open_if(fit, requested, method)
-    attrs = _assumptions(fit, requested, method, added is not None)
-    if fit.fine is not None:
-        attrs = {"method": method, "comment": OF_NEIGHBOURS}
+    beside_fine = {"method": method, "comment": OF_NEIGHBOURS}
+    attrs = _assumptions(fit, requested, method) if fit.fine is None else beside_fine
 
     def parts() -> Iterator[Array]:
         if method == "exact":
@@ -395,17 +391,17 @@ def _between_beside_fine(fit: Fit, marginals: Marginals) -> Array:
     return square(root) + held_back * fit.sigma() ** 2
 
 
-def _left_open_if(fit: Fit, requested: Requested, method: str) -> Array | None:
-    """Return what the choice of λ leaves open, where that was requested and the method knows it."""
-    return left_open(fit) if requested.smoothing_uncertainty and method not in PARTS_METHODS else None
+def _includes_choice(fit: Fit, requested: Requested, method: str) -> bool:
+    """Return whether errors include what the choice of λ leaves open: it was requested, and the method knows it."""
+    return requested.smoothing_uncertainty and method not in PARTS_METHODS and "covariance" in fit.choice
 
 
 def _added(fit: Fit, requested: Requested, method: str) -> list[Array]:
     """Return roots of what the choice of λ and the offsets of holders leave open; none by parts, which see it all."""
-    roots = [_left_open_if(fit, requested, method)]
+    roots = [left_open(fit)] if _includes_choice(fit, requested, method) else []
     if fit.border is not None and method not in PARTS_METHODS:
         roots.append(fit.border.roots * fit.sigma())
-    return [root for root in roots if root is not None and root.shape[len(fit.space.shape)]]
+    return [root for root in roots if root.shape[len(fit.space.shape)]]
 
 
 def _check_offsets(fits: Iterable[Fit]) -> None:
@@ -427,7 +423,7 @@ def number_of_draws(fit: Fit, requested: Requested) -> int:
     return DRAWS if factorisation.near is None else NEAR_DRAWS
 
 
-def _assumptions(fit: Fit, requested: Requested, method: str, with_choice: bool) -> dict[str, Any]:
+def _assumptions(fit: Fit, requested: Requested, method: str) -> dict[str, Any]:
     """Return the attributes of a standard error: by what method it is known, and what that assumes."""
     if method in PARTS_METHODS:
         n = len(fit.sums) if method == "jackknife" else len(fit.scores.used)
@@ -435,7 +431,7 @@ def _assumptions(fit: Fit, requested: Requested, method: str, with_choice: bool)
         return {"method": method, "comment": comment, "degrees_of_freedom": n - 1}
     comment = INDEPENDENT if fit.rho is None else "assumes AR(1) errors"
     if fit.choice and fit.rho is None:
-        comment = WITH_CHOICE if with_choice else WITHOUT_CHOICE
+        comment = WITH_CHOICE if _includes_choice(fit, requested, method) else WITHOUT_CHOICE
     attrs: dict[str, Any] = {"method": method, "comment": comment}
     if method == "draws":
         n = number_of_draws(fit, requested)
@@ -532,13 +528,11 @@ def _beside_near(fit: Fit, near: Factorisation, n: int, rng: np.random.Generator
     return np.asarray(pairs * fit.sigma() ** 2)
 
 
-def left_open(fit: Fit) -> Array | None:
+def left_open(fit: Fit) -> Array:
     """Return x_m, [K.., m, b..], with Σ x_m x_mᵀ = J Cov(log λ) Jᵀ, what the choice of λ leaves open to first order.
 
-    None where it is not known: the penalty was given, or the criterion was no likelihood, as GCV is none.
+    It is known where the choice has a covariance: not where the penalty was given, or the criterion was no likelihood.
     """
-    if "covariance" not in fit.choice:
-        return None
     values, vectors = np.linalg.eigh(np.array(fit.choice["covariance"], dtype=np.float64))
     root, axis = vectors * np.sqrt(np.maximum(values, 0.0)), len(fit.space.shape)
     jacobian = derivatives_by_log_strength(fit.total, fit.space, fit.known_penalty, fit.solved)

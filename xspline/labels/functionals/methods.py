@@ -12,6 +12,7 @@ import xarray as xr
 from xspline.arguments import brief, checked
 from xspline.labels.derivatives import EARTH_RADIUS
 from xspline.labels.errors import unknown_name
+from xspline.labels.evaluation import merged
 from xspline.labels.fit import Fit
 from xspline.labels.functionals.evaluate import Functional, scaled
 from xspline.labels.functionals.marginals import (
@@ -493,11 +494,6 @@ class WithFunctionals(FieldText, Generic[Data]):
         """Return a Dataset named by variables for a Dataset's field, else the one DataArray."""
         results = [result_of(fit) for fit in self.fits.values()]
         return xr.Dataset({r.name: r for r in results}) if self.statistics._is_dataset else results[0]
-
-
-def merged(datasets: Iterable[Any]) -> xr.Dataset:
-    """Return the variables of several Datasets of one target in one."""
-    return xr.merge(list(datasets), compat="override", combine_attrs="override").drop_encoding()
 
 
 def _is_area(space: Space, weights: Any, names: Iterable[str]) -> bool:

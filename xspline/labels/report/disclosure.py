@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from xspline.labels.report.findings import Finding, FitCheck
-from xspline.labels.statistics import Statistics
+from xspline.labels.read.parts import Part
+from xspline.labels.report.check import Finding, FitCheck
 from xspline.solve.errors import warn
 from xspline.spaces import Space
 from xspline.spaces.bspline import LocalSpline
@@ -25,20 +25,23 @@ class Disclosure(FitCheck):
     """
 
 
-def disclosure(statistics: Statistics[Any], k: int) -> Disclosure:
-    """Return what statistics disclose; see :meth:`Statistics.disclosure`."""
+def disclosure(parts: Sequence[Part], names: Iterable[str], space: Space, places: int, k: int) -> Disclosure:
+    """Return what the parts of statistics disclose of some variables; see :meth:`Statistics.disclosure`.
+
+    `places` is at how many there can be observations on a grid; 0 where that is not known.
+    """
     if k < 1:
         raise ValueError(f"disclosure(k={k}): the fewest observations of a cell are 1 or more")
-    statistics._check_computed()
     report: dict[str, tuple[Finding, ...]] = {}
-    for name in statistics.variables:
-        parts = {part.holder: part.sums[name] for part in statistics.parts if part.sums[name].has_weight}
-        if not parts:
+    for name in names:
+        own = [(part.holder, part.sums[name]) for part in parts if part.sums[name].has_weight]
+        if not own:
             report[name] = (Finding("cells", "there are no observations"),)
             continue
-        fewest = {holder: _counts(sums, statistics.space) for holder, sums in parts.items()}
-        worst = max(parts, key=lambda holder: int((fewest[holder] < k - 0.5).sum()))
-        told = [*_of_sums(statistics, parts[worst], fewest[worst], k), *_of_parts(statistics, worst)]
+        counts = [_counts(sums, space) for _, sums in own]
+        worst = max(range(len(own)), key=lambda i: int((counts[i] < k - 0.5).sum()))
+        holder, sums = own[worst]
+        told = [*_of_sums(space, sums, counts[worst], places, k), *_of_parts(len(parts), holder)]
         for finding in told:
             if finding.warns:
                 warn(f"{name}: {finding.text}; {finding.advice}")
@@ -53,8 +56,7 @@ def _counts(sums: Sums, space: Space) -> np.ndarray:
     return np.where(counts > 0, counts, np.nan)
 
 
-def _of_sums(statistics: Statistics[Any], sums: Sums, counts: np.ndarray, k: int) -> Iterator[Finding]:
-    space, size = statistics.space, statistics.space.size
+def _of_sums(space: Space, sums: Sums, counts: np.ndarray, places: int, k: int) -> Iterator[Finding]:
     held, few = int(np.isfinite(counts).sum()), int((counts < k - 0.5).sum())
     cells = math.prod(f.cells for f in space.features) * (
         counts.size // math.prod(counts.shape[: len(space.names)])
@@ -69,7 +71,7 @@ def _of_sums(statistics: Statistics[Any], sums: Sums, counts: np.ndarray, k: int
         low = f"about {np.nanmin(counts):.0f} or more" if held else "observations on their knots alone"
         yield Finding("cells", f"{held} cells hold {low}")
     count = int(np.min(sums.count, where=sums.count > 0, initial=np.iinfo(np.int64).max))
-    places = min(count, _places(statistics) or count)
+    places, size = min(count, places or count), space.size
     text = f"{size} functions for {count} observations at {places} places"
     if places <= size:
         advice = f"the values themselves follow from the sums, up to rounding: take fewer than {places // 2} functions"
@@ -89,8 +91,8 @@ def _of_sums(statistics: Statistics[Any], sums: Sums, counts: np.ndarray, k: int
         yield Finding("gaps", "all cells hold observations, so that G shows no gap of their size")
 
 
-def _of_parts(statistics: Statistics[Any], worst: str) -> Iterator[Finding]:
-    if (n := len(statistics.parts)) > 1:
+def _of_parts(n: int, worst: str) -> Iterator[Finding]:
+    if n > 1:
         text = (
             f"{n} parts, each of which can be read by itself; the above is of {worst!r}, which shows the most"
         )
@@ -101,13 +103,6 @@ def _of_parts(statistics: Statistics[Any], worst: str) -> Iterator[Finding]:
     yield Finding(
         "releases", text, "look at these by themselves first: disclosure() of the new observations alone"
     )
-
-
-def _places(statistics: Statistics[Any]) -> int:
-    """Return at how many places there can be observations on a grid; 0 where that is not known."""
-    fitted = statistics._fitted or {}
-    sizes = {dim: n for labels in fitted.values() for dim, n in labels.sizes.items()}
-    return math.prod(sizes.values()) if sizes else 0
 
 
 def _place(space: Space, index: tuple[Any, ...]) -> str:

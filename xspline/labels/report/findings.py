@@ -9,17 +9,16 @@ without noise, of which every λ makes the same field.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from xspline import notebook
 from xspline.labels.fit import Fit
 from xspline.labels.read import defaults
 from xspline.labels.read.memory import splines_in
+from xspline.labels.report.check import Finding
 from xspline.residuals import assumptions
 from xspline.solve import Likelihood, Roughness, rounded
 from xspline.solve.errors import warn
@@ -30,56 +29,6 @@ from xspline.sums import Tally
 CERTAIN = 2.0
 #: Share of observations that are there twice from which it matters, about 1 % of the variance; ten times that warns.
 REPEATED = 0.01
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    subject: str  # what it is about
-    text: str  # what there is
-    advice: str = ""  # what to do; empty where it is fine
-    warns: bool = False  # whether the fit warns of it
-
-
-@dataclass(frozen=True, repr=False)
-class FitCheck:
-    """What :meth:`Field.check` looked at; its text is what to read.
-
-    Attributes
-    ----------
-    findings : for each variable, each with ``subject``, ``text``, and ``advice``, which is empty where all is fine.
-    """
-
-    findings: Mapping[str, tuple[Finding, ...]]
-
-    @property
-    def concerns(self) -> dict[str, tuple[Finding, ...]]:
-        """Those that have advice, for each variable."""
-        return {name: tuple(f for f in own if f.advice) for name, own in self.findings.items()}
-
-    def __repr__(self) -> str:
-        count = sum(map(len, self.concerns.values()))
-        look = f"{count} to look at" if count else "all fine"
-        lines = [f"<xspline.{type(self).__name__} of {', '.join(self.findings)}: {look}>"]
-        for name, own in self.findings.items():
-            lines += [name] if len(self.findings) > 1 else []
-            for f in own:
-                head = f"  {'look' if f.advice else 'fine':6}{f.subject:11}"
-                text = f"{head}{f.text}{f'; {f.advice}' if f.advice else ''}"
-                lines += textwrap.wrap(text, 100, subsequent_indent=" " * len(head), break_long_words=False)
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        contents = {}
-        for name, own in self.findings.items():
-            looks = [i for i, finding in enumerate(own) if finding.advice]
-            rows = (("look" if f.advice else "fine", f.subject, f.text, f.advice) for f in own)
-            title = f"{name} ({f'{len(looks)} to look at' if looks else 'all fine'})"
-            contents[title] = notebook.table(rows, ("", "", "found", "what to do"), looks)
-        return notebook.page(
-            f"xspline.{type(self).__name__}", f"of {', '.join(self.findings)}", contents, repr(self)
-        )
 
 
 def concerns(fit: Fit) -> list[Finding]:

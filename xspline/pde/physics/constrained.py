@@ -13,7 +13,7 @@ import xarray as xr
 
 from xspline.labels.field import Field
 from xspline.labels.fit import Fit, Request
-from xspline.labels.report.findings import Finding, FitCheck
+from xspline.labels.report.check import Finding, FitCheck
 from xspline.labels.statistics import Data, Statistics  # noqa: F401 (inherited hints are read here)
 from xspline.labels.uncertainty import PARTS_METHODS, Covariance, Requested
 from xspline.pde.over_domain import dataset_of, of_profile
