@@ -129,10 +129,10 @@ class Regressors(Basis):
     """A constant, then one function for each index, by name: what a multiple linear regression explains a field by.
 
     A label between two of an index has the value of the straight line between these, whose higher derivatives are taken
-    as 0 in a sum of bases. Observations outside the record
-    that all indices share are left out and counted. An index is taken as it is, neither centred nor scaled: its
-    coefficient is in units of the data per unit of the index (:meth:`Field.coefficient`). Its values are a part of the
-    basis and travel in files and in the digest, so that holders add up only what was regressed on the same index.
+    as 0 in a sum of bases. Observations outside the record that all indices share are left out and counted. An index is
+    taken as it is, neither centred nor scaled: its coefficient is in units of the data per unit of the index
+    (:meth:`Field.coefficient`). Its values are a part of the basis and travel in files and in the digest, so that
+    holders add up only what was regressed on the same index.
 
     Parameters
     ----------
