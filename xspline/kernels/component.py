@@ -131,7 +131,8 @@ class SumsByCell:
                 w = xp.where(finite, weight, xp.zeros_like(weight))
             e = w * xp.where(finite, e, xp.zeros_like(e))
             totals.add(first, rows, w[: members * pairs, :], e[: members * moment, :])
-        return self._finish(totals.moment, pairs=False), self._finish(totals.pairs, pairs=True)
+        h, whole = totals.finish()
+        return self._finish(h, pairs=False), self._finish(whole, pairs=True)
 
     def pairs_of(self, mask: Bools, numbers: Sequence[int]) -> Floats:
         """Pairs [k.., o.., b..] of a component: its mask, one axis per slab axis, and the weights it spans."""
@@ -144,7 +145,7 @@ class SumsByCell:
                 w = xp.where(w > 0, w * weight, xp.zeros_like(w * weight))
             w = self._members(w)
             totals.add(first, rows, w, w[:0, :])
-        return self._finish(totals.pairs, pairs=True)
+        return self._finish(totals.finish()[1], pairs=True)
 
     # Slabs of rows: [batch members, rows]
 

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.block import Floats, Integers
+from xspline.kernels.compiled.lanes import LANES, add_product, load, product, store
 from xspline.spaces.jit import compiled, internal
 
 RUN_CELLS = 16  # cells whose sums wait for each other: they stay in the cache
-TILE_ROWS = 64  # rows whose products of columns are alive at a time; a multiple of eight
+TILE_ROWS = 64  # rows whose columns are alive at a time
 
 # Positions and values of B-splines
 
@@ -109,8 +110,8 @@ def ravel_cells(cell: Integers, low: int, count: int, keys: Integers) -> None:
 
 
 @compiled
-def sort_rows(keys: NDArray[np.int32], ends: Integers) -> NDArray[np.int32]:
-    """Rows with keys >= 0 in the order of their keys, by counting; `ends` [keys] becomes where each ends."""
+def sort_rows(keys: NDArray[np.int32], first: int, ends: Integers) -> NDArray[np.int32]:
+    """Rows, counted from `first`, with keys >= 0 in the order of their keys; `ends` [keys] becomes where each ends."""
     ends[:] = 0
     for i in range(keys.size):
         if keys[i] >= 0:
@@ -124,7 +125,7 @@ def sort_rows(keys: NDArray[np.int32], ends: Integers) -> NDArray[np.int32]:
     for i in range(keys.size):
         k = keys[i]
         if k >= 0:
-            order[ends[k]] = i
+            order[ends[k]] = first + i
             ends[k] += 1
     return order
 
@@ -134,8 +135,12 @@ class ColumnPlan(NamedTuple):
 
     size: Integers  # number of columns
     padded: Integers  # the same, the last axis with padding
+    functions: Integers  # of them, columns that functions need, with padding: of the first two axes at most
     first: Integers  # first line in the table of rows
-    given: NDArray[np.bool_]  # whether the table holds columns as they are, else local coordinates
+    given: NDArray[np.bool_]  # whether the table holds columns as they are, else positions
+    spans: Floats  # [cells of all axes, 3] (origin, length, number): z = 2 ((x - origin) / length - number) - 1
+    span: Integers  # where those of each axis start
+    circle: Floats  # [axes, 2] both ends of a circle, else infinities
 
 
 class FoldPlan(NamedTuple):
@@ -155,18 +160,20 @@ class FoldPlan(NamedTuple):
 
 
 class CellPlan(NamedTuple):
-    """Cells that hold rows."""
+    """Cells that hold rows, and runs of sorted rows of one cell."""
 
-    ends: Integers  # [cells] number of sorted rows up to the end of each
+    ends: Integers  # [runs] number of sorted rows up to the end of each
+    cell: Integers  # [runs] which of the cells
     bases: Integers  # [cells, axes] first coefficient of each along each axis
     numbers: Integers  # [cells, axes] number of each along each axis
-    width: int  # functions of a cell along the first axis
-    near: int  # coefficients that they take, unrolled
+    near: int  # coefficients that the functions of a cell take along the first axis, unrolled
     steps: Integers  # [axes] entries between neighbouring coefficients
 
 
 @internal
-def _columns(table: Floats, s: int, stop: int, given: bool, out: Floats) -> None:
+def _columns(
+    table: Floats, s: int, stop: int, given: bool, span: Floats, circle: Floats, out: Floats
+) -> None:
     """Columns [L, TILE_ROWS] of one axis for the rows of a tile: as given, or P_l of the local coordinate."""
     count = stop - s
     if given:
@@ -175,73 +182,74 @@ def _columns(table: Floats, s: int, stop: int, given: bool, out: Floats) -> None
                 out[k, t] = table[k, s + t]
         return
     out[0, :] = 1.0
-    if out.shape[0] > 1:
+    if out.shape[0] == 1:
+        return
+    x, z = table[0, s:stop], out[1, :count]
+    if circle[0] > -np.inf:
         for t in range(count):
-            out[1, t] = table[0, s + t]
-    for k in range(2, out.shape[0]):
-        x, y, p, q = (2 * k - 1) / k, (k - 1) / k, out[k - 1], out[k - 2]
-        for t in range(count):
-            out[k, t] = x * out[1, t] * p[t] - y * q[t]
-
-
-@internal
-def _add_tile(outer: Floats, weight: Floats, inner: Floats, scaled: Floats, out: Floats) -> None:
-    """out[k, :] += sum over t of outer[k, t] weight[t] inner[t, :], for eight rows of the tile at a time."""
-    count, size, width = weight.size, outer.shape[0], out.shape[1]
-    stop = (count + 7) // 8 * 8
-    for k in range(size):
-        for t in range(count):
-            scaled[k, t] = outer[k, t] * weight[t]
-        scaled[k, count:stop] = 0.0
-    for s in range(0, stop, 8):
-        for k in range(size):
-            a0, a1, a2, a3 = scaled[k, s], scaled[k, s + 1], scaled[k, s + 2], scaled[k, s + 3]
-            a4, a5, a6, a7 = scaled[k, s + 4], scaled[k, s + 5], scaled[k, s + 6], scaled[k, s + 7]
-            for j in range(width):
-                out[k, j] += (
-                    a0 * inner[s, j] + a1 * inner[s + 1, j] + a2 * inner[s + 2, j] + a3 * inner[s + 3, j]
-                    + a4 * inner[s + 4, j] + a5 * inner[s + 5, j] + a6 * inner[s + 6, j] + a7 * inner[s + 7, j]
-                )  # fmt: skip
-
-
-@internal
-def _expand(inner: Floats, count: int, columns: Floats, out: Floats) -> None:
-    """out[t, k, :] = columns[k, t] inner[t, :]: one more axis, before the others.
-
-    A function of its own with an array of three dimensions: inside `_tile` its loop takes a tenth more of all.
-    """
+            x[t] = _wrapped(x[t], circle[0], circle[1])
     for t in range(count):
-        for k in range(columns.shape[0]):
-            x = columns[k, t]
-            for j in range(inner.shape[1]):
-                out[t, k, j] = x * inner[t, j]
+        z[t] = min(max(2.0 * ((x[t] - span[0]) / span[1] - span[2]) - 1.0, -1.0), 1.0)
+    for k in range(2, out.shape[0]):
+        a, b, p, q = (2 * k - 1) / k, (k - 1) / k, out[k - 1], out[k - 2]
+        for t in range(count):
+            out[k, t] = a * z[t] * p[t] - b * q[t]
 
 
 @internal
 def _tile(
-    table: Floats, s: int, stop: int, plan: ColumnPlan, columns: Floats, inner: Floats, spare: Floats
-) -> Floats:
-    """Columns of the axes of one tile, and their products over all axes but the first: [TILE_ROWS, width]."""
-    axes, after, width = plan.size.size, 0, plan.padded[-1]
+    table: Floats, s: int, stop: int, plan: ColumnPlan, cell: Integers, columns: Floats, middle: Floats, last: Floats
+) -> None:
+    """Columns of the first axis of one tile, products of those of the middle axes, and rows [.., LANES] of the last."""
+    axes, count, after, size = plan.size.size, stop - s, 0, plan.size[-1]
     for axis in range(axes):
-        mine = columns[after : after + plan.size[axis]]
-        _columns(table[plan.first[axis] :], s, stop, plan.given[axis], mine)
+        mine, span = columns[after : after + plan.size[axis]], plan.spans[plan.span[axis] + cell[axis]]
+        _columns(table[plan.first[axis] :], s, stop, plan.given[axis], span, plan.circle[axis], mine)
         after += plan.size[axis]
-    after -= plan.size[-1]
-    last, rows = columns[after : after + plan.size[-1]], inner[: TILE_ROWS * width].reshape(TILE_ROWS, width)
-    for t in range(stop - s):
-        for k in range(last.shape[0]):
-            rows[t, k] = last[k, t]
-        for k in range(last.shape[0], width):
-            rows[t, k] = 0.0
+    after -= size
+    for t in range(count):
+        for k in range(size):
+            last[t, k] = columns[after + k, t]
+    filled = 1
+    middle[0] = 1.0
     for axis in range(axes - 2, 0, -1):
-        size, source = plan.size[axis], inner[: TILE_ROWS * width].reshape(TILE_ROWS, width)
-        after -= size
-        expanded = spare[: TILE_ROWS * size * width].reshape(TILE_ROWS, size, width)
-        _expand(source, stop - s, columns[after : after + size], expanded)
-        inner, spare = spare, inner
-        width *= size
-    return inner[: TILE_ROWS * width].reshape(TILE_ROWS, width)
+        after -= plan.size[axis]
+        for k in range(plan.size[axis] - 1, -1, -1):  # backwards: a line is read before it is overwritten
+            for j in range(filled):
+                for t in range(count):
+                    middle[k * filled + j, t] = columns[after + k, t] * middle[j, t]
+        filled *= plan.size[axis]
+
+
+@internal
+def _scale(columns: Floats, weight: Floats, out: Floats) -> None:
+    """Columns of the first axis times the weights of the rows of a tile."""
+    for k in range(columns.shape[0]):
+        for t in range(weight.size):
+            out[k, t] = columns[k, t] * weight[t]
+
+
+@internal
+def _add_tile(first: Floats, middle: Floats, last: Floats, count: int, out: Floats) -> None:
+    """out[k, j, :] += sum over t of first[k, t] middle[j, t] last[t, :], in four sums that stay in registers."""
+    width, many = last.shape[1], out.shape[1] // last.shape[1]
+    rows, total = last.reshape(-1), out.reshape(-1)
+    for k in range(0, out.shape[0], 4):
+        a, b, c, d = first[k], first[k + 1], first[k + 2], first[k + 3]
+        for j in range(many):
+            line = middle[j]
+            for lane in range(0, width, LANES):
+                place = (k * many + j) * width + lane
+                sum_a, sum_b = load(total, place), load(total, place + out.shape[1])
+                sum_c, sum_d = load(total, place + 2 * out.shape[1]), load(total, place + 3 * out.shape[1])
+                for t in range(count):
+                    x = product(line[t], load(rows, t * width + lane))
+                    sum_a, sum_b = add_product(sum_a, a[t], x), add_product(sum_b, b[t], x)
+                    sum_c, sum_d = add_product(sum_c, c[t], x), add_product(sum_d, d[t], x)
+                store(total, place, sum_a)
+                store(total, place + out.shape[1], sum_b)
+                store(total, place + 2 * out.shape[1], sum_c)
+                store(total, place + 3 * out.shape[1], sum_d)
 
 
 @internal
@@ -325,77 +333,109 @@ def _same_run(new: Integers, old: Integers, start: int, width: int) -> bool:
 
 
 @compiled
-def add_cells(
+def sum_rows(
     first: int,
+    begin: int,
     table: Floats,
     weights: Floats,
     errors: Floats,
     cells: CellPlan,
     columns: ColumnPlan,
+    each: bool,
+    moments: Floats,
+    pairs: Floats,
+) -> tuple[int, int, int]:
+    """Add rows that are sorted by cell to sums of products of columns of their cells.
+
+    On a cell, products of two functions lie in the span of few columns (`points.cells.Columns`): their sums are
+    collected row by row, and `fold_cells` turns them into functions and pairs.
+
+    `first` is the number of the first row among the sorted ones, and `table` [numbers per row, rows], read from
+    `begin` on, holds positions, or columns as they are. `weights` and `errors`, [members, rows], are w for the pairs
+    and w (y - r) for the moment; each may have no members. The first axis of the plans is the one along which the sorted
+    cells are neighbours. `pairs` and `moments`, [cells, members, columns of the first axis, of the others], are added
+    to; where they do not hold `each` cell, they hold those of the runs from here on. Returns the row where room or rows
+    end, and the runs from the first up to there.
+    """
+    rows, count, many = table.shape[1], 0, 1
+    for axis in range(columns.size.size):
+        count += columns.size[axis]
+    for axis in range(1, columns.size.size - 1):
+        many *= columns.size[axis]
+    lines, scaled = np.zeros((count, TILE_ROWS)), np.zeros((columns.padded[0], TILE_ROWS))
+    middle, last = np.zeros((many, TILE_ROWS)), np.zeros((TILE_ROWS, columns.padded[-1]))
+    run, stop = 0, cells.ends.size
+    while run < stop:  # the first run that ends behind the first row
+        mid = (run + stop) // 2
+        run, stop = (mid + 1, stop) if cells.ends[mid] <= first + begin else (run, mid)
+    start, room = run, len(pairs) if weights.shape[0] else len(moments)
+    while begin < rows and (each or run - start < room):
+        cell, end = cells.cell[run], min(cells.ends[run] - first, rows)
+        place = cell if each else run - start
+        for s in range(begin, end, TILE_ROWS):
+            stop = min(s + TILE_ROWS, end)
+            _tile(table, s, stop, columns, cells.numbers[cell], lines, middle, last)
+            for r in range(weights.shape[0]):
+                _scale(lines[: columns.size[0]], weights[r, s:stop], scaled)
+                scaled[columns.size[0] :] = 0.0
+                _add_tile(scaled, middle, last, stop - s, pairs[place, r])
+            for r in range(errors.shape[0]):
+                size = min(columns.functions[0], columns.size[0])
+                _scale(lines[:size], errors[r, s:stop], scaled)
+                scaled[size:] = 0.0
+                _add_tile(scaled, middle, last, stop - s, moments[place, r])
+        begin = end
+        run += 1
+    return begin, start, run
+
+
+@compiled
+def fold_cells(
+    first: int,
+    each: bool,
+    cells: CellPlan,
     moment_fold: FoldPlan,
     pair_fold: FoldPlan,
+    moment_sums: Floats,
+    pair_sums: Floats,
     moment: Floats,
     pairs: Floats,
 ) -> None:
-    """Add rows that are sorted by cell to the moments and pairs of the functions of their cells.
+    """Turn sums of `each` cell, or of the runs from the `first` on, into the moments and pairs of functions; the sums become zero.
 
-    On a cell, products of two functions lie in the span of few columns (`points.cells.Columns`): sums of products of
-    columns are collected row by row. Each cell turns its first axis into functions and pairs; the others wait
-    for the end of a run of cells along the first axis, whose functions they share.
-
-    `first` is the number of the first row among the sorted ones, and `table` [numbers per row, rows] holds local
-    coordinates, or columns as they are. `weights` and `errors`, [members, rows], are w for the pairs and w (y - r)
-    for the moment; each may have no members. The first axis of the cells, columns and folds is the one along which
-    the sorted cells are neighbours. `moment` and `pairs`, [members, coefficients, depth], are added to.
+    Each cell turns its first axis into functions and pairs; the others wait for the end of a run of cells along the
+    first axis, whose functions they share. `moment` and `pairs`, [members, coefficients, depth], are added to.
     """
-    rows, longest = table.shape[1], RUN_CELLS + cells.near
-    wide, narrow, count, room = 1, 1, columns.size[0], longest * pair_fold.entries
-    for axis in range(1, columns.size.size):
-        wide, narrow = wide * pair_fold.stored[axis], narrow * moment_fold.stored[axis]
-        count += columns.size[axis]
+    axes, longest, count = cells.steps.size, RUN_CELLS + cells.near, max(len(moment_sums), len(pair_sums))
+    room = longest * pair_fold.entries
+    for axis in range(1, axes):
         room *= max(pair_fold.used[axis], pair_fold.stored[axis], pair_fold.wanted[axis])
-    lines, scaled = np.zeros((count, TILE_ROWS)), np.zeros((columns.size[0], TILE_ROWS))
-    inner, extra = np.zeros(TILE_ROWS * wide), np.zeros(TILE_ROWS * wide)
     spare, other, row = np.zeros(room), np.zeros(room), np.zeros(room)
-    pair_sums = np.zeros(weights.shape[0] * pair_fold.used[0] * wide)
-    pair_sums = pair_sums.reshape(weights.shape[0], pair_fold.used[0], wide)
-    moment_sums = np.zeros(errors.shape[0] * moment_fold.used[0] * narrow)
-    moment_sums = moment_sums.reshape(errors.shape[0], moment_fold.used[0], narrow)
-    pair_run = np.zeros((weights.shape[0], longest * pair_fold.entries, wide))
-    moment_run = np.zeros((errors.shape[0], longest * moment_fold.entries, narrow))
-    begin, cell, last = 0, 0, cells.ends.size
-    while cell < last:  # the first cell that ends behind the first row
-        middle = (cell + last) // 2
-        cell, last = (middle + 1, last) if cells.ends[middle] <= first else (cell, middle)
-    start = cells.bases[cell, 0]
-    while begin < rows:
-        base, number, end = cells.bases[cell], cells.numbers[cell], min(cells.ends[cell] - first, rows)
-        pair_sums[:] = 0.0
-        moment_sums[:] = 0.0
-        for s in range(begin, end, TILE_ROWS):
-            stop = min(s + TILE_ROWS, end)
-            products = _tile(table, s, stop, columns, lines, inner, extra)
-            for r in range(weights.shape[0]):
-                _add_tile(lines[: columns.size[0]], weights[r, s:stop], products, scaled, pair_sums[r])
-            for r in range(errors.shape[0]):
-                _add_tile(lines[: cells.width], errors[r, s:stop], products, scaled, moment_sums[r])
+    pair_run = np.zeros((pair_sums.shape[1], longest * pair_fold.entries, pair_sums.shape[3]))
+    moment_run = np.zeros((moment_sums.shape[1], longest * moment_fold.entries, moment_sums.shape[3]))
+    start = cells.bases[0 if each else cells.cell[first], 0]
+    for place in range(count):
+        cell = place if each else cells.cell[first + place]
+        base, number = cells.bases[cell], cells.numbers[cell]
         away = base[0] - start
-        for r in range(errors.shape[0]):
-            _fold_first(moment_sums[r], moment_fold, number[0], away, moment_run[r])
-        for r in range(weights.shape[0]):
-            _fold_first(pair_sums[r], pair_fold, number[0], away, pair_run[r])
-        begin = end
-        cell += 1
-        if begin < rows and _same_run(cells.bases[cell], base, start, cells.near):
-            continue
+        for r in range(moment_run.shape[0]):
+            _fold_first(moment_sums[place, r], moment_fold, number[0], away, moment_run[r])
+        for r in range(pair_run.shape[0]):
+            _fold_first(pair_sums[place, r], pair_fold, number[0], away, pair_run[r])
+        following = base
+        if place + 1 < count:
+            following = cells.bases[cell + 1 if each else cells.cell[first + place + 1]]
+            if _same_run(following, base, start, cells.near):
+                continue
         at, length = start * cells.steps[0], away + cells.near
-        for axis in range(1, base.size):
+        for axis in range(1, axes):
             at += base[axis] * cells.steps[axis]
-        for r in range(errors.shape[0]):
+        for r in range(moment_run.shape[0]):
             sums, out = moment_run[r, : length * moment_fold.entries], moment[r, at:].reshape(-1)
             _fold_others(sums, moment_fold, number, spare, other, row, out)
-        for r in range(weights.shape[0]):
+        for r in range(pair_run.shape[0]):
             sums, out = pair_run[r, : length * pair_fold.entries], pairs[r, at:].reshape(-1)
             _fold_others(sums, pair_fold, number, spare, other, row, out)
-        if begin < rows:
-            start = cells.bases[cell, 0]
+        start = following[0]
+    pair_sums[:] = 0.0
+    moment_sums[:] = 0.0

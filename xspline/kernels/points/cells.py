@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from xspline.kernels.block import Array, Bools, Floats, Integers
 from xspline.kernels.rows import CoefficientRange, locate
-from xspline.spaces.bspline import Arrow
+from xspline.spaces.bspline import Arrow, LocalSpline
 from xspline.spaces.features import Features
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class CellSizes:
     rows_per_cell: int = 6
     cells_per_row: int = 4  # cells, empty ones too, that counting may take for each row
     slab_entries: int = 1 << 13  # numbers in a slab of sorted rows on the host: 64 KiB
+    band_rows: int = 1 << 15  # rows that are sorted at a time where sums of all cells wait: 256 KiB each number
+    waiting_entries: int = 1 << 20  # of sums of all cells that wait for further rows: 8 MiB
     tile_rows: tuple[int, int] = (8, 4096)  # on a device, rows of a tile: at least, at most
     # On a device, products of columns of a slab, sums folded at a time: 512 MiB.
     device_entries: int = 1 << 26
@@ -165,8 +167,9 @@ class Cells(ByCell):
     features: tuple[Features, ...]
     coordinates: tuple[Floats, ...]  # [n], one per coefficient axis
     keys: NDArray[np.int32]
-    order: NDArray[np.int32]
-    ends: Integers  # [occupied], number of sorted rows up to the end of each cell that holds rows
+    order: NDArray[np.int32]  # rows sorted by band, then by key
+    ends: Integers  # [runs of one cell], number of sorted rows up to the end of each
+    runs: Integers  # [runs], the cell of each, by its number in `cells`
     cells: Integers
     sizes: CellSizes
 
@@ -182,21 +185,28 @@ class Cells(ByCell):
         low, box = [a for a, _ in ranges], tuple(b - a + 1 for a, b in ranges)
         if math.prod(box) > sizes.cells_per_row * count:
             return None
-        keys, ends = np.empty(count, dtype=np.int32), np.zeros(math.prod(box), dtype=np.int64)
-        at_once = 1 << 14  # rows: their cells and coordinates take 256 KiB
-        for first in range(0, count, at_once):
-            part = np.zeros(min(at_once, count - first), dtype=np.int64)
-            for f, x, start, length in zip(features, coordinates, low, box, strict=True):
-                cell, _ = locate(f, x[first : first + part.size], compiled=True)
-                loops.ravel_cells(cell, start, length, part)
-            keys[first : first + part.size] = part
-        order = loops.sort_rows(keys, ends)
-        occupied = np.flatnonzero(np.diff(ends, prepend=0))
-        if order.size < max(1, sizes.rows_per_cell * occupied.size):
+        waiting = math.prod(box) * math.prod(columns_of(f).size for f in features) <= sizes.waiting_entries
+        band, at_once = sizes.band_rows if waiting else count, 1 << 14
+        keys, orders, ends, numbers, total = np.empty(count, dtype=np.int32), [], [], [], 0
+        for start in range(0, count, band):
+            stop = min(start + band, count)
+            for first in range(start, stop, at_once):  # their cells and coordinates take 256 KiB
+                part = np.zeros(min(at_once, stop - first), dtype=np.int64)
+                for f, x, begin, length in zip(features, coordinates, low, box, strict=True):
+                    cell, _ = locate(f, x[first : first + part.size], compiled=True)
+                    loops.ravel_cells(cell, begin, length, part)
+                keys[first : first + part.size] = part
+            last = np.empty(math.prod(box), dtype=np.int64)
+            orders.append(loops.sort_rows(keys[start:stop], start, last))
+            numbers.append(np.flatnonzero(np.diff(last, prepend=0)))
+            ends.append(last[numbers[-1]] + total)
+            total += orders[-1].size
+        occupied, runs = np.unique(np.concatenate(numbers), return_inverse=True)
+        if total < max(1, sizes.rows_per_cell * occupied.size):
             return None
         cells = np.stack(np.unravel_index(occupied, box), axis=1) + np.array(low)
-        ends, labels = ends[occupied], tuple(coordinates)
-        return Cells(tuple(features), labels, keys, order, ends, cells, sizes)
+        order = orders[0] if len(orders) == 1 else np.concatenate(orders)
+        return Cells(tuple(features), tuple(coordinates), keys, order, np.concatenate(ends), runs, cells, sizes)
 
     def labelled(self, span: tuple[int, int]) -> Bools:
         """Rows of a range all of whose coordinates are numbers."""
@@ -217,59 +227,105 @@ class CellTotals:
     """Moments and pairs of a group, cell by cell, unrolled.
 
     Compiled loops begin with the last axis: sorted cells are neighbours along it. `extents` tell per coefficient axis
-    how many coefficients there are, unrolled. `moment` and `pairs`, [members, coefficients, depth], are on the host,
-    all axes raveled; depths are those of the supports.
+    how many coefficients there are, unrolled. Moment and pairs are on the host, all axes raveled;
+    depths are those of the supports.
     """
 
     def __init__(self, cells: Cells, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:
-        from xspline.kernels.compiled.by_cell import CellPlan, ColumnPlan
+        from xspline.kernels.compiled.by_cell import LANES, CellPlan, ColumnPlan
 
         self.cells = cells
         self.extents = tuple(span.extent for span in ranges)
         coefficients = math.prod(self.extents)
         single, double = ([f.support.depth(of_pairs) for f in cells.features] for of_pairs in (False, True))
-        self.moment = np.zeros((moments, coefficients, math.prod(single)))
-        self.pairs = np.zeros((pairs, coefficients, math.prod(double)))
+        self._moment = np.zeros((moments, coefficients, math.prod(single)))
+        self._pairs = np.zeros((pairs, coefficients, math.prod(double)))
         bases = [r.bases(f)[n] for f, r, n in zip(cells.features, ranges, cells.cells.T, strict=True)]
         features, columns, steps = cells.features[::-1], cells.columns[::-1], _steps(self.extents)[::-1]
         self._cells = CellPlan(
             ends=cells.ends,
+            cell=cells.runs,
             bases=np.stack(bases[::-1], axis=1),
             numbers=np.ascontiguousarray(cells.cells[:, ::-1]),
-            width=features[0].width,
             near=features[0].support.near,
             steps=steps.copy(),
         )
         lines = [c.lines for c in cells.columns]
         size = np.array([c.size for c in columns], dtype=np.int64)
         padded = size.copy()
-        padded[-1] += -size[-1] % 8  # to a multiple of 8, for vector instructions
-        first = np.cumsum([0, *lines[:-1]])[::-1].copy()
-        self._columns = ColumnPlan(size, padded, first, np.array([not c.of_position for c in columns]))
+        padded[0] += -size[0] % 4  # to whole steps of the loops
+        padded[-1] += -size[-1] % LANES
         narrow = padded.copy()  # a row of products begins with those that functions need along the first axes
         narrow[: min(2, len(features) - 1)] = [f.width for f in features[: min(2, len(features) - 1)]]
-        self._moment_fold = _fold(features, [c.functions for c in columns], narrow, steps, pairs=False)
-        self._pair_fold = _fold(features, [c.pairs for c in columns], padded, steps, pairs=True)
+        spans = [_spans(f) for f in features]
+        self._columns = ColumnPlan(
+            size=size,
+            padded=padded,
+            functions=narrow,
+            first=np.cumsum([0, *lines[:-1]])[::-1].copy(),
+            given=np.array([not c.of_position for c in columns]),
+            spans=np.concatenate(spans),
+            span=_integers(sum(map(len, spans[:axis])) for axis in range(len(spans))),
+            circle=np.array([f.ends if isinstance(f, LocalSpline) and f.periodic else (-np.inf, np.inf) for f in features]),
+        )
+        self._folds = (
+            _fold(features, [c.functions for c in columns], narrow, steps, pairs=False),
+            _fold(features, [c.pairs for c in columns], padded, steps, pairs=True),
+        )
+        # Sums of all cells wait for the last row, or those of some until their functions and pairs are added up.
+        entries = [int(f.used[0] * math.prod(f.stored[1:])) for f in self._folds]
+        wanted = moments * entries[0] + pairs * entries[1]
+        self._wait = len(cells.cells) * wanted <= 2 * cells.sizes.waiting_entries
+        many = len(cells.cells) if self._wait else max(1, (1 << 16) // max(1, wanted))
+        shapes = ((many, n, int(f.used[0]), math.prod(f.stored[1:])) for n, f in zip((moments, pairs), self._folds, strict=True))
+        self._sums = tuple(np.zeros(shape) for shape in shapes)
         self._lines = sum(lines)
         self._scratch = np.empty(0)  # memory fresh from the system costs as much as what it holds
 
     def add(self, first: int, rows: Integers, weights: Floats, errors: Floats) -> None:
         """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
-        from xspline.kernels.compiled.by_cell import add_cells
+        from xspline.kernels.compiled.by_cell import sum_rows
 
         if self._scratch.size < self._lines * rows.size:
             self._scratch = np.empty(self._lines * rows.size)
         table, last = self._scratch[: self._lines * rows.size].reshape(-1, rows.size), 0
         cells = self.cells
         for f, x, columns in zip(cells.features, cells.coordinates, cells.columns, strict=True):
-            cell, z = locate(f, x.take(rows), compiled=True)
             lines, last = table[last : last + columns.lines], last + columns.lines
             if columns.of_position:
-                lines[0] = z
+                lines[0] = x.take(rows)
             else:
-                given_columns(f, cell, z, lines)
-        folds = self._moment_fold, self._pair_fold
-        add_cells(first, table, weights, errors, self._cells, self._columns, *folds, self.moment, self.pairs)
+                given_columns(f, *locate(f, x.take(rows), compiled=True), lines)
+        done = 0
+        while done < rows.size:
+            done, run, stop = sum_rows(
+                first, done, table, weights, errors, self._cells, self._columns, self._wait, *self._sums
+            )
+            if not self._wait:
+                self._fold(run, stop)
+
+    def _fold(self, first: int, stop: int) -> None:
+        """Turn the sums of the runs of some cells into functions and pairs."""
+        from xspline.kernels.compiled.by_cell import fold_cells
+
+        sums = (array[: stop - first] for array in self._sums)
+        fold_cells(first, self._wait, self._cells, *self._folds, *sums, self._moment, self._pairs)
+
+    def finish(self) -> tuple[Floats, Floats]:
+        """Moment and pairs, [members, coefficients, depth]."""
+        if self._wait:
+            self._fold(0, len(self.cells.cells))
+        return self._moment, self._pairs
+
+
+def _spans(features: Features) -> Floats:
+    """[m, 3] per cell (origin, length, number): local coordinate = 2 ((x - origin) / length - number) - 1."""
+    out = np.zeros((features.cells, 3))
+    if isinstance(features, LocalSpline):
+        out[:, 0] = features.edges[0] if features.uniform else features.edges[:-1]
+        out[:, 1] = features.lengths
+        out[:, 2] = np.arange(features.cells) if features.uniform else 0
+    return out
 
 
 def _steps(lengths: Sequence[int]) -> Integers:

@@ -150,15 +150,9 @@ class TileTotals:
                 sums = tiling.merged(products, xp)
                 total[tiling.cells, ...] += xp.take(sums, tiles.put(tiling.back), axis=0)
 
-    @property
-    def moment(self) -> Floats:
-        """[members, coefficients, depth]."""
-        return self._folded(self._totals[0], pairs=False)
-
-    @property
-    def pairs(self) -> Floats:
-        """[members, coefficients, depth]."""
-        return self._folded(self._totals[1], pairs=True)
+    def finish(self) -> tuple[Floats, Floats]:
+        """Moment and pairs, [members, coefficients, depth]."""
+        return self._folded(self._totals[0], pairs=False), self._folded(self._totals[1], pairs=True)
 
     def _folded(self, total: Array, *, pairs: bool) -> Floats:
         tiles, xp, members = self.tiles, self.tiles.xp, int(total.shape[1])
