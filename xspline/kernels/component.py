@@ -15,7 +15,7 @@ import numpy as np
 
 from xspline.kernels.block import Array, Bools, Floats, Integers, native, to_host, to_namespace
 from xspline.kernels.engines import contract
-from xspline.kernels.points.cells import Cells, CellTotals
+from xspline.kernels.points.cells import Cells, CellTotals, take
 from xspline.kernels.points.tiles import Tiles, TileTotals
 from xspline.kernels.rows import Rows, roll_up
 from xspline.kernels.walk import Component, SlabBox, Walk
@@ -124,12 +124,14 @@ class SumsByCell:
         for first, rows in self.cells.slabs(members):
             e = self._values(rows) - reference
             finite, weight = xp.isfinite(e), self._weights(rows, numbers)
+            if not (walk.on_host and finite.all()):  # a device would have to be waited for
+                e = xp.where(finite, e, xp.zeros_like(e))
             if weight is None:
                 w = xp.astype(finite, xp.float64)
             else:
                 weight = self._members(xp.broadcast_to(weight, self._shape(rows)))
                 w = xp.where(finite, weight, xp.zeros_like(weight))
-            e = w * xp.where(finite, e, xp.zeros_like(e))
+                e = w * e
             totals.add(first, rows, w[: members * pairs, :], e[: members * moment, :])
         h, whole = totals.finish()
         return self._finish(h, pairs=False), self._finish(whole, pairs=True)
@@ -173,6 +175,10 @@ class SumsByCell:
 
     def _values(self, rows: Array) -> Array:
         walk, xp = self.walk, self.walk.xp
+        if walk.on_host and walk.ordered.ndim == 1:
+            out = np.empty((1, rows.size))
+            take(walk.ordered, rows, out[0])
+            return out
         if walk.on_host:  # no copy of a block whose axes are not in order
             slab = walk.ordered[self._at(rows, walk.axis_order)]
         else:

@@ -5,13 +5,13 @@ Imported at the first call that needs it; `xspline.spaces.jit` says which rules 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.block import Floats, Integers
-from xspline.kernels.compiled.lanes import LANES, add_product, load, product, store
+from xspline.kernels.compiled.lanes import LANES, add_product, get, load, product, put, spread, store
 from xspline.spaces.jit import compiled, internal
 
 RUN_CELLS = 16  # cells whose sums wait for each other: they stay in the cache
@@ -130,6 +130,13 @@ def sort_rows(keys: NDArray[np.int32], first: int, ends: Integers) -> NDArray[np
     return order
 
 
+@compiled
+def take_rows(array: NDArray[Any], rows: NDArray[np.int32], out: Floats) -> None:
+    """Entries of an array [n] of float32 or float64 as it is stored."""
+    for i in range(rows.size):
+        out[i] = array[rows[i]]
+
+
 class ColumnPlan(NamedTuple):
     """What rows give along each axis: columns, see `points.cells.Columns`; arrays over the axes."""
 
@@ -170,86 +177,101 @@ class CellPlan(NamedTuple):
     steps: Integers  # [axes] entries between neighbouring coefficients
 
 
+# Numbers of a tile lie in one array, `work`, and functions are told where: each view of an array costs 5 ns.
+
+
 @internal
 def _columns(
-    table: Floats, s: int, stop: int, given: bool, span: Floats, circle: Floats, out: Floats
+    table: Floats, line: int, s: int, count: int, plan: ColumnPlan, axis: int, cell: int, work: Floats, out: int
 ) -> None:
     """Columns [L, TILE_ROWS] of one axis for the rows of a tile: as given, or P_l of the local coordinate."""
-    count = stop - s
-    if given:
-        for k in range(out.shape[0]):
+    size = plan.size[axis]
+    if plan.given[axis]:
+        for k in range(size):
             for t in range(count):
-                out[k, t] = table[k, s + t]
+                put(work, out + k * TILE_ROWS + t, table[line + k, s + t])
         return
-    out[0, :] = 1.0
-    if out.shape[0] == 1:
-        return
-    x, z = table[0, s:stop], out[1, :count]
-    if circle[0] > -np.inf:
-        for t in range(count):
-            x[t] = _wrapped(x[t], circle[0], circle[1])
-    for t in range(count):
-        z[t] = min(max(2.0 * ((x[t] - span[0]) / span[1] - span[2]) - 1.0, -1.0), 1.0)
-    for k in range(2, out.shape[0]):
-        a, b, p, q = (2 * k - 1) / k, (k - 1) / k, out[k - 1], out[k - 2]
-        for t in range(count):
-            out[k, t] = a * z[t] * p[t] - b * q[t]
+    origin, length, number = plan.spans[cell, 0], plan.spans[cell, 1], plan.spans[cell, 2]
+    low, high = plan.circle[axis, 0], plan.circle[axis, 1]
+    for t in range(TILE_ROWS):
+        put(work, out + t, 1.0)
+    for t in range(count if size > 1 and low > -np.inf else 0):
+        table[line, s + t] = _wrapped(table[line, s + t], low, high)
+    for t in range(count if size > 1 else 0):
+        z = 2.0 * ((table[line, s + t] - origin) / length - number) - 1.0
+        put(work, out + TILE_ROWS + t, min(max(z, -1.0), 1.0))
+    for k in range(2, size):
+        a, b, place = spread((2 * k - 1) / k), spread((1 - k) / k), out + k * TILE_ROWS
+        for t in range(0, count, LANES):
+            p, q = load(work, place - TILE_ROWS + t), load(work, place - 2 * TILE_ROWS + t)
+            z_p = product(load(work, out + TILE_ROWS + t), p)
+            store(work, place + t, add_product(product(a, z_p), b, q))
+
+
+@internal
+def _multiply(work: Floats, a: int, b: int, count: int, out: int) -> None:
+    """Products of two columns for the rows of a tile; what is behind the last of them may be anything."""
+    for t in range(0, count, LANES):
+        store(work, out + t, product(load(work, a + t), load(work, b + t)))
 
 
 @internal
 def _tile(
-    table: Floats, s: int, stop: int, plan: ColumnPlan, cell: Integers, columns: Floats, middle: Floats, last: Floats
-) -> None:
-    """Columns of the first axis of one tile, products of those of the middle axes, and rows [.., LANES] of the last."""
-    axes, count, after, size = plan.size.size, stop - s, 0, plan.size[-1]
+    table: Floats, s: int, count: int, plan: ColumnPlan, cell: Integers, work: Floats, middle: int, last: int
+) -> int:
+    """Columns of the axes of one tile: of the first, then products of those of the middle ones, then rows of the last.
+
+    They are [L, TILE_ROWS], [products, TILE_ROWS], and from `last` on [TILE_ROWS, L]. Returns where the middle ones are:
+    from `middle` on, where there are not those of one axis.
+    """
+    axes, after, size, width = plan.size.size, 0, plan.size[-1], plan.padded[-1]
     for axis in range(axes):
-        mine, span = columns[after : after + plan.size[axis]], plan.spans[plan.span[axis] + cell[axis]]
-        _columns(table[plan.first[axis] :], s, stop, plan.given[axis], span, plan.circle[axis], mine)
-        after += plan.size[axis]
-    after -= size
-    for t in range(count):
-        for k in range(size):
-            last[t, k] = columns[after + k, t]
+        span = plan.span[axis] + cell[axis]
+        _columns(table, plan.first[axis], s, count, plan, axis, span, work, after)
+        after += plan.size[axis] * TILE_ROWS
+    after -= size * TILE_ROWS
+    for k in range(size):
+        for t in range(count):
+            put(work, last + t * width + k, get(work, after + k * TILE_ROWS + t))
+    if axes == 3:
+        return after - plan.size[1] * TILE_ROWS
     filled = 1
-    middle[0] = 1.0
+    for t in range(TILE_ROWS):
+        put(work, middle + t, 1.0)
     for axis in range(axes - 2, 0, -1):
-        after -= plan.size[axis]
+        after -= plan.size[axis] * TILE_ROWS
         for k in range(plan.size[axis] - 1, -1, -1):  # backwards: a line is read before it is overwritten
             for j in range(filled):
-                for t in range(count):
-                    middle[k * filled + j, t] = columns[after + k, t] * middle[j, t]
+                out = middle + (k * filled + j) * TILE_ROWS
+                _multiply(work, after + k * TILE_ROWS, middle + j * TILE_ROWS, count, out)
         filled *= plan.size[axis]
+    return middle
 
 
 @internal
-def _scale(columns: Floats, weight: Floats, out: Floats) -> None:
-    """Columns of the first axis times the weights of the rows of a tile."""
-    for k in range(columns.shape[0]):
-        for t in range(weight.size):
-            out[k, t] = columns[k, t] * weight[t]
+def _add_tile(
+    work: Floats, first: int, middle: int, last: int, width: int, count: int, total: Floats, begin: int, shape: tuple[int, int]
+) -> None:
+    """total[k, j, :] += sum over t of first[k, t] middle[j, t] last[t, :], in four sums that stay in registers.
 
-
-@internal
-def _add_tile(first: Floats, middle: Floats, last: Floats, count: int, out: Floats) -> None:
-    """out[k, j, :] += sum over t of first[k, t] middle[j, t] last[t, :], in four sums that stay in registers."""
-    width, many = last.shape[1], out.shape[1] // last.shape[1]
-    rows, total = last.reshape(-1), out.reshape(-1)
-    for k in range(0, out.shape[0], 4):
-        a, b, c, d = first[k], first[k + 1], first[k + 2], first[k + 3]
-        for j in range(many):
-            line = middle[j]
-            for lane in range(0, width, LANES):
-                place = (k * many + j) * width + lane
-                sum_a, sum_b = load(total, place), load(total, place + out.shape[1])
-                sum_c, sum_d = load(total, place + 2 * out.shape[1]), load(total, place + 3 * out.shape[1])
-                for t in range(count):
-                    x = product(line[t], load(rows, t * width + lane))
-                    sum_a, sum_b = add_product(sum_a, a[t], x), add_product(sum_b, b[t], x)
-                    sum_c, sum_d = add_product(sum_c, c[t], x), add_product(sum_d, d[t], x)
-                store(total, place, sum_a)
-                store(total, place + out.shape[1], sum_b)
-                store(total, place + 2 * out.shape[1], sum_c)
-                store(total, place + 3 * out.shape[1], sum_d)
+    `total`, [a multiple of four, columns of the other axes], begins at `begin`.
+    """
+    rows, step = shape
+    for k in range(0, rows, 4):
+        for other in range(0, step, LANES):
+            p0, f, m, v = begin + k * step + other, first + k * TILE_ROWS, middle + other // width * TILE_ROWS, last + other % width
+            p1, p2, p3 = p0 + step, p0 + 2 * step, p0 + 3 * step
+            s0, s1, s2, s3 = load(total, p0), load(total, p1), load(total, p2), load(total, p3)
+            for t in range(count):
+                x = product(spread(get(work, m + t)), load(work, v + t * width))
+                s0 = add_product(s0, spread(get(work, f + t)), x)
+                s1 = add_product(s1, spread(get(work, f + TILE_ROWS + t)), x)
+                s2 = add_product(s2, spread(get(work, f + 2 * TILE_ROWS + t)), x)
+                s3 = add_product(s3, spread(get(work, f + 3 * TILE_ROWS + t)), x)
+            store(total, p0, s0)
+            store(total, p1, s1)
+            store(total, p2, s2)
+            store(total, p3, s3)
 
 
 @internal
@@ -357,13 +379,18 @@ def sum_rows(
     to; where they do not hold `each` cell, they hold those of the runs from here on. Returns the row where room or rows
     end, and the runs from the first up to there.
     """
-    rows, count, many = table.shape[1], 0, 1
+    rows, count, many, width = table.shape[1], 0, 1, columns.padded[-1]
     for axis in range(columns.size.size):
         count += columns.size[axis]
     for axis in range(1, columns.size.size - 1):
         many *= columns.size[axis]
-    lines, scaled = np.zeros((count, TILE_ROWS)), np.zeros((columns.padded[0], TILE_ROWS))
-    middle, last = np.zeros((many, TILE_ROWS)), np.zeros((TILE_ROWS, columns.padded[-1]))
+    scaled = count * TILE_ROWS
+    middle = scaled + columns.padded[0] * TILE_ROWS
+    line = middle + many * TILE_ROWS
+    last = line + TILE_ROWS
+    work = np.zeros(last + TILE_ROWS * width)
+    all_pairs, all_moments = pairs.reshape(-1), moments.reshape(-1)
+    of_pairs, of_moments = (pairs.shape[2], pairs.shape[3]), (moments.shape[2], moments.shape[3])
     run, stop = 0, cells.ends.size
     while run < stop:  # the first run that ends behind the first row
         mid = (run + stop) // 2
@@ -373,17 +400,22 @@ def sum_rows(
         cell, end = cells.cell[run], min(cells.ends[run] - first, rows)
         place = cell if each else run - start
         for s in range(begin, end, TILE_ROWS):
-            stop = min(s + TILE_ROWS, end)
-            _tile(table, s, stop, columns, cells.numbers[cell], lines, middle, last)
+            count = min(TILE_ROWS, end - s)
+            rest = _tile(table, s, count, columns, cells.numbers[cell], work, middle, last)
             for r in range(weights.shape[0]):
-                _scale(lines[: columns.size[0]], weights[r, s:stop], scaled)
-                scaled[columns.size[0] :] = 0.0
-                _add_tile(scaled, middle, last, stop - s, pairs[place, r])
+                for t in range(count):
+                    put(work, line + t, weights[r, s + t])
+                for k in range(columns.size[0]):
+                    _multiply(work, k * TILE_ROWS, line, count, scaled + k * TILE_ROWS)
+                start_at = (place * weights.shape[0] + r) * of_pairs[0] * of_pairs[1]
+                _add_tile(work, scaled, rest, last, width, count, all_pairs, start_at, of_pairs)
             for r in range(errors.shape[0]):
-                size = min(columns.functions[0], columns.size[0])
-                _scale(lines[:size], errors[r, s:stop], scaled)
-                scaled[size:] = 0.0
-                _add_tile(scaled, middle, last, stop - s, moments[place, r])
+                for t in range(count):
+                    put(work, line + t, errors[r, s + t])
+                for k in range(columns.functions[0]):
+                    _multiply(work, k * TILE_ROWS, line, count, scaled + k * TILE_ROWS)
+                start_at = (place * errors.shape[0] + r) * of_moments[0] * of_moments[1]
+                _add_tile(work, scaled, rest, last, width, count, all_moments, start_at, of_moments)
         begin = end
         run += 1
     return begin, start, run

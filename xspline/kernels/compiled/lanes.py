@@ -28,19 +28,29 @@ def store(array: Floats, place: int, lanes: Floats) -> None:
     array[place : place + LANES] = lanes
 
 
+def get(array: Floats, place: int) -> float:
+    """One number of a contiguous array [n]; `array[place]` would ask first whether the place is negative."""
+    return float(array[place])
+
+
+def put(array: Floats, place: int, x: float) -> None:
+    """Write one number in a contiguous array [n]."""
+    array[place] = x
+
+
 def spread(x: float) -> Floats:
     """Eight times the same number."""
     return np.full(LANES, x)
 
 
-def product(x: float, lanes: Floats) -> Floats:
-    """x times each."""
-    return x * lanes
+def product(a: Floats, b: Floats) -> Floats:
+    """Eight products."""
+    return a * b
 
 
-def add_product(total: Floats, x: float, lanes: Floats) -> Floats:
-    """total + x times each."""
-    return total + x * lanes
+def add_product(total: Floats, a: Floats, b: Floats) -> Floats:
+    """Eight products, added to eight totals."""
+    return total + a * b
 
 
 # The same in LLVM's language
@@ -63,45 +73,56 @@ class _LanesModel(models.PrimitiveModel):
 
 def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     array = context.make_array(signature.args[0])(context, builder, arguments[0])
-    return builder.bitcast(builder.gep(array.data, [arguments[1]]), _VECTOR.as_pointer())
+    return builder.gep(array.data, [arguments[1]])
 
 
-def _spread(builder: Any, x: Any) -> Any:
-    nothing, first = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.IntType(32), 0)
-    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-    return builder.shuffle_vector(builder.insert_element(nothing, x, first), nothing, everywhere)
+@lower_builtin(get, types.Array, types.Integer)
+def _get(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.load(_place(context, builder, signature, arguments))
+
+
+@lower_builtin(put, types.Array, types.Integer, types.Float)
+def _put(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    builder.store(arguments[2], _place(context, builder, signature, arguments))
+    return context.get_dummy_value()
 
 
 @lower_builtin(load, types.Array, types.Integer)
 def _load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    return builder.load(_place(context, builder, signature, arguments), align=8)
+    place = _place(context, builder, signature, arguments)
+    return builder.load(builder.bitcast(place, _VECTOR.as_pointer()), align=8)
 
 
 @lower_builtin(store, types.Array, types.Integer, _Lanes)
 def _store(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    builder.store(arguments[2], _place(context, builder, signature, arguments), align=8)
+    place = _place(context, builder, signature, arguments)
+    builder.store(arguments[2], builder.bitcast(place, _VECTOR.as_pointer()), align=8)
     return context.get_dummy_value()
 
 
 @lower_builtin(spread, types.Float)
-def _spread_one(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    return _spread(builder, arguments[0])
+def _spread(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    nothing, first = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
+    return builder.shuffle_vector(builder.insert_element(nothing, arguments[0], first), nothing, everywhere)
 
 
-@lower_builtin(product, types.Float, _Lanes)
+@lower_builtin(product, _Lanes, _Lanes)
 def _product(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    return builder.fmul(_spread(builder, arguments[0]), arguments[1])
+    return builder.fmul(*arguments)
 
 
-@lower_builtin(add_product, _Lanes, types.Float, _Lanes)
+@lower_builtin(add_product, _Lanes, _Lanes, _Lanes)
 def _add_product(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    kind, (total, x, lanes) = ir.FunctionType(_VECTOR, [_VECTOR] * 3), arguments
+    kind, (total, a, b) = ir.FunctionType(_VECTOR, [_VECTOR] * 3), arguments
     fused = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.v{LANES}f64")
-    return builder.call(fused, [_spread(builder, x), lanes, total])
+    return builder.call(fused, [a, b, total])
 
 
+type_callable(get)(lambda context: lambda array, place: types.float64)
+type_callable(put)(lambda context: lambda array, place, x: types.none)
 type_callable(load)(lambda context: lambda array, place: _LANES)
 type_callable(store)(lambda context: lambda array, place, lanes: types.none)
 type_callable(spread)(lambda context: lambda x: _LANES)
-type_callable(product)(lambda context: lambda x, lanes: _LANES)
-type_callable(add_product)(lambda context: lambda total, x, lanes: _LANES)
+type_callable(product)(lambda context: lambda a, b: _LANES)
+type_callable(add_product)(lambda context: lambda total, a, b: _LANES)

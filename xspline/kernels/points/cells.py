@@ -18,7 +18,7 @@ import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
-from xspline.kernels.block import Array, Bools, Floats, Integers
+from xspline.kernels.block import Array, Bools, Floats, Integers, native
 from xspline.kernels.rows import CoefficientRange, locate
 from xspline.spaces.bspline import Arrow, LocalSpline
 from xspline.spaces.features import Features
@@ -114,6 +114,18 @@ def fits(features: Sequence[Features]) -> bool:
         return False
     widths = [columns_of(f).size for f in features]
     return len(widths) > 1 and math.prod(widths[:-1]) <= 1 << 11 and math.prod(widths) <= 1 << 16
+
+
+def take(array: NDArray[Any], rows: NDArray[np.int32], out: Floats) -> None:
+    """Entries of an array [n]: one of float32 or float64 is read as it is stored."""
+    if array.dtype in (np.float32, np.float64) and array.dtype.isnative and array.flags.c_contiguous:
+        from xspline.kernels.compiled.by_cell import take_rows
+
+        array = array.view(np.ndarray)
+        array.flags.writeable = False  # one specialisation
+        take_rows(array, rows, out)
+    else:
+        out[:] = native(array[rows], np)
 
 
 def labelled(coordinates: Sequence[Floats], span: tuple[int, int]) -> Bools:
@@ -212,11 +224,11 @@ class Cells(ByCell):
         """Rows of a range all of whose coordinates are numbers."""
         return labelled(self.coordinates, span)
 
-    def slabs(self, members: int) -> Iterator[tuple[int, Integers]]:
+    def slabs(self, members: int) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """(number of the first, rows) of consecutive sorted rows, for so many members."""
         rows = max(1, self.sizes.slab_entries // max(1, members))
         for first in range(0, self.order.size, rows):
-            yield first, self.order[first : first + rows].astype(np.int64)
+            yield first, self.order[first : first + rows]
 
     def totals(self, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> CellTotals:
         """Zeros to be added to, over one range per axis, for so many members each."""
@@ -282,7 +294,7 @@ class CellTotals:
         self._lines = sum(lines)
         self._scratch = np.empty(0)  # memory fresh from the system costs as much as what it holds
 
-    def add(self, first: int, rows: Integers, weights: Floats, errors: Floats) -> None:
+    def add(self, first: int, rows: NDArray[np.int32], weights: Floats, errors: Floats) -> None:
         """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
         from xspline.kernels.compiled.by_cell import sum_rows
 
@@ -293,7 +305,7 @@ class CellTotals:
         for f, x, columns in zip(cells.features, cells.coordinates, cells.columns, strict=True):
             lines, last = table[last : last + columns.lines], last + columns.lines
             if columns.of_position:
-                lines[0] = x.take(rows)
+                take(x, rows, lines[0])
             else:
                 given_columns(f, *locate(f, x.take(rows), compiled=True), lines)
         done = 0
