@@ -110,8 +110,11 @@ def ravel_cells(cell: Integers, low: int, count: int, keys: Integers) -> None:
 
 
 @compiled
-def sort_rows(keys: NDArray[np.int32], first: int, ends: Integers) -> NDArray[np.int32]:
-    """Rows, counted from `first`, with keys >= 0 in the order of their keys; `ends` [keys] becomes where each ends."""
+def sort_rows(keys: NDArray[np.int32], first: int, ends: Integers, order: NDArray[np.int32]) -> int:
+    """Rows, counted from `first`, with keys >= 0 in the order of their keys; returns how many.
+
+    `ends` [keys] becomes where each ends.
+    """
     ends[:] = 0
     for i in range(keys.size):
         if keys[i] >= 0:
@@ -121,20 +124,28 @@ def sort_rows(keys: NDArray[np.int32], first: int, ends: Integers) -> NDArray[np
         count = ends[k]
         ends[k] = total
         total += count
-    order = np.empty(total, np.int32)
     for i in range(keys.size):
         k = keys[i]
         if k >= 0:
             order[ends[k]] = first + i
             ends[k] += 1
-    return order
+    return total
 
 
 @compiled
-def take_rows(array: NDArray[Any], rows: NDArray[np.int32], out: Floats) -> None:
-    """Entries of an array [n] of float32 or float64 as it is stored."""
+def take_rows(array: NDArray[Any], rows: NDArray[np.int32], out: Floats) -> float:
+    """Entries of an array [n] of float32 or float64 as it is stored; returns a number that means nothing.
+
+    Rows that are near each other are read once in their order before, which memory answers in half the time.
+    """
+    low, high, touched = rows[0], rows[0], 0.0
+    for i in range(rows.size):
+        low, high = min(low, rows[i]), max(high, rows[i])
+    for i in range(low, high if high - low < 2 * rows.size else low, 8):  # once a line of the cache
+        touched += array[i]
     for i in range(rows.size):
         out[i] = array[rows[i]]
+    return touched
 
 
 class ColumnPlan(NamedTuple):

@@ -34,8 +34,8 @@ class CellSizes:
     # On the host; with fewer, turning sums into pairs costs more than rows of products.
     rows_per_cell: int = 6
     cells_per_row: int = 4  # cells, empty ones too, that counting may take for each row
-    slab_entries: int = 1 << 13  # numbers in a slab of sorted rows on the host: 64 KiB
-    band_rows: int = 1 << 15  # rows that are sorted at a time where sums of all cells wait: 256 KiB each number
+    # Numbers in a slab of rows on the host, and rows that are sorted at a time where all sums can wait: 512 KiB.
+    slab_entries: int = 1 << 16
     waiting_entries: int = 1 << 20  # of sums of all cells that wait for further rows: 8 MiB
     tile_rows: tuple[int, int] = (8, 4096)  # on a device, rows of a tile: at least, at most
     # On a device, products of columns of a slab, sums folded at a time: 512 MiB.
@@ -197,28 +197,29 @@ class Cells(ByCell):
         low, box = [a for a, _ in ranges], tuple(b - a + 1 for a, b in ranges)
         if math.prod(box) > sizes.cells_per_row * count:
             return None
-        waiting = math.prod(box) * math.prod(columns_of(f).size for f in features) <= sizes.waiting_entries
-        band, at_once = sizes.band_rows if waiting else count, 1 << 14
-        keys, orders, ends, numbers, total = np.empty(count, dtype=np.int32), [], [], [], 0
-        for start in range(0, count, band):
-            stop = min(start + band, count)
-            for first in range(start, stop, at_once):  # their cells and coordinates take 256 KiB
-                part = np.zeros(min(at_once, stop - first), dtype=np.int64)
-                for f, x, begin, length in zip(features, coordinates, low, box, strict=True):
-                    cell, _ = locate(f, x[first : first + part.size], compiled=True)
-                    loops.ravel_cells(cell, begin, length, part)
-                keys[first : first + part.size] = part
-            last = np.empty(math.prod(box), dtype=np.int64)
-            orders.append(loops.sort_rows(keys[start:stop], start, last))
+        sums = math.prod(box) * math.prod(columns_of(f).size for f in features)
+        band = sizes.slab_entries if sums <= sizes.waiting_entries else count
+        keys, order, total = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32), 0
+        ends, numbers, last = [], [], np.empty(math.prod(box), dtype=np.int64)
+        for first in range(0, count, sizes.slab_entries):
+            part = np.zeros(min(sizes.slab_entries, count - first), dtype=np.int64)
+            for f, x, begin, length in zip(features, coordinates, low, box, strict=True):
+                cell, _ = locate(f, x[first : first + part.size], compiled=True)
+                loops.ravel_cells(cell, begin, length, part)
+            keys[first : first + part.size] = part
+        for first in range(0, count, band):
+            added = loops.sort_rows(keys[first : first + band], first, last, order[total:])
             numbers.append(np.flatnonzero(np.diff(last, prepend=0)))
             ends.append(last[numbers[-1]] + total)
-            total += orders[-1].size
-        occupied, runs = np.unique(np.concatenate(numbers), return_inverse=True)
-        if total < max(1, sizes.rows_per_cell * occupied.size):
+            total += added
+        occupied = np.zeros(last.size, dtype=bool)
+        occupied[np.concatenate(numbers)] = True
+        runs, filled = (np.cumsum(occupied) - 1)[np.concatenate(numbers)], np.flatnonzero(occupied)
+        if total < max(1, sizes.rows_per_cell * filled.size):
             return None
-        cells = np.stack(np.unravel_index(occupied, box), axis=1) + np.array(low)
-        order = orders[0] if len(orders) == 1 else np.concatenate(orders)
-        return Cells(tuple(features), tuple(coordinates), keys, order, np.concatenate(ends), runs, cells, sizes)
+        cells, inside = np.stack(np.unravel_index(filled, box), axis=1) + np.array(low), order[:total]
+        labels = tuple(coordinates)
+        return Cells(tuple(features), labels, keys, inside, np.concatenate(ends), runs, cells, sizes)
 
     def labelled(self, span: tuple[int, int]) -> Bools:
         """Rows of a range all of whose coordinates are numbers."""
