@@ -55,7 +55,11 @@ def locate(
             turns = ((z[i] if known else lo) - lo) / step
             cell[i] = min(max(int(turns), 0), last) if known else -1
             z[i] = turns
+        near = 0
         for i in range(x.size):
+            part = z[i] - cell[i]
+            near += 0 if 1e-6 < part < 1.0 - 1e-6 else 1
+        for i in range(x.size if near else 0):
             part = z[i] - cell[i]
             # Closer to a knot than 1e-6 of a cell, rounding may have chosen the wrong cell: the knots decide.
             if not 1e-6 < part < 1.0 - 1e-6 and cell[i] >= 0:
@@ -102,7 +106,7 @@ def series(cell: Integers, z: Floats, tables: Floats, out: Floats) -> None:
 
 
 @compiled
-def ravel_cells(cell: Integers, low: int, count: int, keys: Integers) -> None:
+def ravel_cells(cell: Integers, low: int, count: int, keys: NDArray[np.int32]) -> None:
     """Append one axis to the numbers of cells, -1 outside: keys = keys * count + cell - low."""
     for i in range(cell.size):
         outside = cell[i] < 0 or keys[i] < 0

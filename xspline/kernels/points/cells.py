@@ -193,20 +193,21 @@ class Cells(ByCell):
         count = coordinates[0].size
         if not 0 < count < 1 << 31:
             return None
-        ranges = [cell_range(f, partial(_ends, x)) for f, x in zip(features, coordinates, strict=True)]
+        at_once = sizes.waiting_entries // math.prod(columns_of(f).size for f in features)  # cells whose sums wait
+        ranges = [(0, f.cells - 1) for f in features]
+        if math.prod(f.cells for f in features) > min(at_once, count):  # else it does not matter where they are
+            ranges = [cell_range(f, partial(_ends, x)) for f, x in zip(features, coordinates, strict=True)]
         low, box = [a for a, _ in ranges], tuple(b - a + 1 for a, b in ranges)
-        if math.prod(box) > sizes.cells_per_row * count:
+        if math.prod(box) > min(sizes.cells_per_row * count, (1 << 31) - 1):
             return None
-        sums = math.prod(box) * math.prod(columns_of(f).size for f in features)
-        band = sizes.slab_entries if sums <= sizes.waiting_entries else count
-        keys, order, total = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32), 0
+        band = sizes.slab_entries if math.prod(box) <= at_once else count
+        keys, order, total = np.zeros(count, dtype=np.int32), np.empty(count, dtype=np.int32), 0
         ends, numbers, last = [], [], np.empty(math.prod(box), dtype=np.int64)
         for first in range(0, count, sizes.slab_entries):
-            part = np.zeros(min(sizes.slab_entries, count - first), dtype=np.int64)
+            part = keys[first : first + sizes.slab_entries]
             for f, x, begin, length in zip(features, coordinates, low, box, strict=True):
                 cell, _ = locate(f, x[first : first + part.size], compiled=True)
                 loops.ravel_cells(cell, begin, length, part)
-            keys[first : first + part.size] = part
         for first in range(0, count, band):
             added = loops.sort_rows(keys[first : first + band], first, last, order[total:])
             numbers.append(np.flatnonzero(np.diff(last, prepend=0)))
