@@ -122,7 +122,8 @@ class SumsByCell:
         numbers, members = range(len(walk.block.weights)), self.members
         totals = self._totals(members * moment, members * pairs)
         for first, rows in self.cells.slabs(members):
-            e = self._values(rows) - reference
+            e = self._values(rows)
+            e -= reference
             finite, weight = xp.isfinite(e), self._weights(rows, numbers)
             if not (walk.on_host and finite.all()):  # a device would have to be waited for
                 e = xp.where(finite, e, xp.zeros_like(e))

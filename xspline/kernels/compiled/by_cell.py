@@ -264,29 +264,62 @@ def _tile(
 
 
 @internal
-def _add_tile(
-    work: Floats, first: int, middle: int, last: int, width: int, count: int, total: Floats, begin: int, shape: tuple[int, int]
+def _add_four(
+    work: Floats, f: int, m: int, v: int, width: int, count: int, total: Floats, place: int, step: int
 ) -> None:
-    """total[k, j, :] += sum over t of first[k, t] middle[j, t] last[t, :], in four sums that stay in registers.
+    """Four lines of `_add_tile`, in sums that stay in registers."""
+    p1, p2, p3 = place + step, place + 2 * step, place + 3 * step
+    s0, s1, s2, s3 = load(total, place), load(total, p1), load(total, p2), load(total, p3)
+    for t in range(count):
+        x, g = product(spread(get(work, m + t)), load(work, v + t * width)), f + t
+        s0 = add_product(s0, spread(get(work, g)), x)
+        s1 = add_product(s1, spread(get(work, g + TILE_ROWS)), x)
+        s2 = add_product(s2, spread(get(work, g + 2 * TILE_ROWS)), x)
+        s3 = add_product(s3, spread(get(work, g + 3 * TILE_ROWS)), x)
+    store(total, place, s0)
+    store(total, p1, s1)
+    store(total, p2, s2)
+    store(total, p3, s3)
 
-    `total`, [a multiple of four, columns of the other axes], begins at `begin`.
-    """
-    rows, step = shape
-    for k in range(0, rows, 4):
-        for other in range(0, step, LANES):
-            p0, f, m, v = begin + k * step + other, first + k * TILE_ROWS, middle + other // width * TILE_ROWS, last + other % width
-            p1, p2, p3 = p0 + step, p0 + 2 * step, p0 + 3 * step
-            s0, s1, s2, s3 = load(total, p0), load(total, p1), load(total, p2), load(total, p3)
-            for t in range(count):
-                x = product(spread(get(work, m + t)), load(work, v + t * width))
-                s0 = add_product(s0, spread(get(work, f + t)), x)
-                s1 = add_product(s1, spread(get(work, f + TILE_ROWS + t)), x)
-                s2 = add_product(s2, spread(get(work, f + 2 * TILE_ROWS + t)), x)
-                s3 = add_product(s3, spread(get(work, f + 3 * TILE_ROWS + t)), x)
-            store(total, p0, s0)
-            store(total, p1, s1)
-            store(total, p2, s2)
-            store(total, p3, s3)
+
+@internal
+def _add_seven(
+    work: Floats, f: int, m: int, v: int, width: int, count: int, total: Floats, place: int, step: int
+) -> None:
+    """Seven lines, those of the pairs of cubic functions: the products with others are formed once."""
+    p1, p2, p3, p4, p5, p6 = place + step, place + 2 * step, place + 3 * step, place + 4 * step, place + 5 * step, place + 6 * step
+    s0, s1, s2, s3 = load(total, place), load(total, p1), load(total, p2), load(total, p3)
+    s4, s5, s6 = load(total, p4), load(total, p5), load(total, p6)
+    for t in range(count):
+        x, g = product(spread(get(work, m + t)), load(work, v + t * width)), f + t
+        s0 = add_product(s0, spread(get(work, g)), x)
+        s1 = add_product(s1, spread(get(work, g + TILE_ROWS)), x)
+        s2 = add_product(s2, spread(get(work, g + 2 * TILE_ROWS)), x)
+        s3 = add_product(s3, spread(get(work, g + 3 * TILE_ROWS)), x)
+        s4 = add_product(s4, spread(get(work, g + 4 * TILE_ROWS)), x)
+        s5 = add_product(s5, spread(get(work, g + 5 * TILE_ROWS)), x)
+        s6 = add_product(s6, spread(get(work, g + 6 * TILE_ROWS)), x)
+    store(total, place, s0)
+    store(total, p1, s1)
+    store(total, p2, s2)
+    store(total, p3, s3)
+    store(total, p4, s4)
+    store(total, p5, s5)
+    store(total, p6, s6)
+
+
+@internal
+def _add_tile(
+    work: Floats, first: int, lines: int, middle: int, last: int, width: int, count: int, total: Floats, begin: int, step: int
+) -> None:
+    """total[k, j, :] += sum over t of first[k, t] middle[j, t] last[t, :]; lines of the total are `step` apart."""
+    for other in range(0, step, LANES):
+        place, m, v = begin + other, middle + other // width * TILE_ROWS, last + other % width
+        if lines == 7:
+            _add_seven(work, first, m, v, width, count, total, place, step)
+        else:
+            for k in range(0, lines, 4):
+                _add_four(work, first + k * TILE_ROWS, m, v, width, count, total, place + k * step, step)
 
 
 @internal
@@ -405,7 +438,6 @@ def sum_rows(
     last = line + TILE_ROWS
     work = np.zeros(last + TILE_ROWS * width)
     all_pairs, all_moments = pairs.reshape(-1), moments.reshape(-1)
-    of_pairs, of_moments = (pairs.shape[2], pairs.shape[3]), (moments.shape[2], moments.shape[3])
     run, stop = 0, cells.ends.size
     while run < stop:  # the first run that ends behind the first row
         mid = (run + stop) // 2
@@ -422,15 +454,15 @@ def sum_rows(
                     put(work, line + t, weights[r, s + t])
                 for k in range(columns.size[0]):
                     _multiply(work, k * TILE_ROWS, line, count, scaled + k * TILE_ROWS)
-                start_at = (place * weights.shape[0] + r) * of_pairs[0] * of_pairs[1]
-                _add_tile(work, scaled, rest, last, width, count, all_pairs, start_at, of_pairs)
+                at = (place * weights.shape[0] + r) * pairs.shape[2] * pairs.shape[3]
+                _add_tile(work, scaled, columns.size[0], rest, last, width, count, all_pairs, at, pairs.shape[3])
             for r in range(errors.shape[0]):
                 for t in range(count):
                     put(work, line + t, errors[r, s + t])
                 for k in range(columns.functions[0]):
                     _multiply(work, k * TILE_ROWS, line, count, scaled + k * TILE_ROWS)
-                start_at = (place * errors.shape[0] + r) * of_moments[0] * of_moments[1]
-                _add_tile(work, scaled, rest, last, width, count, all_moments, start_at, of_moments)
+                at = (place * errors.shape[0] + r) * moments.shape[2] * moments.shape[3]
+                _add_tile(work, scaled, columns.functions[0], rest, last, width, count, all_moments, at, moments.shape[3])
         begin = end
         run += 1
     return begin, start, run
