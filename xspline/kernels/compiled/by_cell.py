@@ -196,31 +196,39 @@ class CellPlan(NamedTuple):
 
 
 @internal
+def _copy(source: Floats, begin: int, count: int, work: Floats, out: int) -> None:
+    for t in range(count):
+        put(work, out + t, get(source, begin + t))
+
+
+@internal
 def _columns(
-    table: Floats, line: int, s: int, count: int, plan: ColumnPlan, axis: int, cell: int, work: Floats, out: int
+    table: Floats, begin: int, rows: int, count: int, plan: ColumnPlan, axis: int, cell: int, work: Floats, out: int
 ) -> None:
-    """Columns [L, TILE_ROWS] of one axis for the rows of a tile: as given, or P_l of the local coordinate."""
+    """Columns [L, TILE_ROWS] of one axis for the rows of a tile: as given, or P_l of the local coordinate.
+
+    The table, of so many `rows`, is read from `begin` on.
+    """
     size = plan.size[axis]
     if plan.given[axis]:
         for k in range(size):
-            for t in range(count):
-                put(work, out + k * TILE_ROWS + t, table[line + k, s + t])
+            _copy(table, begin + k * rows, count, work, out + k * TILE_ROWS)
         return
     origin, length, number = plan.spans[cell, 0], plan.spans[cell, 1], plan.spans[cell, 2]
-    low, high = plan.circle[axis, 0], plan.circle[axis, 1]
+    low, high, z = plan.circle[axis, 0], plan.circle[axis, 1], out + TILE_ROWS
     for t in range(TILE_ROWS):
         put(work, out + t, 1.0)
+    _copy(table, begin, count if size > 1 else 0, work, z)
     for t in range(count if size > 1 and low > -np.inf else 0):
-        table[line, s + t] = _wrapped(table[line, s + t], low, high)
+        put(work, z + t, _wrapped(get(work, z + t), low, high))
     for t in range(count if size > 1 else 0):
-        z = 2.0 * ((table[line, s + t] - origin) / length - number) - 1.0
-        put(work, out + TILE_ROWS + t, min(max(z, -1.0), 1.0))
+        x = 2.0 * ((get(work, z + t) - origin) / length - number) - 1.0
+        put(work, z + t, min(max(x, -1.0), 1.0))
     for k in range(2, size):
         a, b, place = spread((2 * k - 1) / k), spread((1 - k) / k), out + k * TILE_ROWS
         for t in range(0, count, LANES):
             p, q = load(work, place - TILE_ROWS + t), load(work, place - 2 * TILE_ROWS + t)
-            z_p = product(load(work, out + TILE_ROWS + t), p)
-            store(work, place + t, add_product(product(a, z_p), b, q))
+            store(work, place + t, add_product(product(a, product(load(work, z + t), p)), b, q))
 
 
 @internal
@@ -232,7 +240,7 @@ def _multiply(work: Floats, a: int, b: int, count: int, out: int) -> None:
 
 @internal
 def _tile(
-    table: Floats, s: int, count: int, plan: ColumnPlan, cell: Integers, work: Floats, middle: int, last: int
+    table: Floats, s: int, rows: int, count: int, plan: ColumnPlan, cell: Integers, work: Floats, middle: int, last: int
 ) -> int:
     """Columns of the axes of one tile: of the first, then products of those of the middle ones, then rows of the last.
 
@@ -242,7 +250,7 @@ def _tile(
     axes, after, size, width = plan.size.size, 0, plan.size[-1], plan.padded[-1]
     for axis in range(axes):
         span = plan.span[axis] + cell[axis]
-        _columns(table, plan.first[axis], s, count, plan, axis, span, work, after)
+        _columns(table, plan.first[axis] * rows + s, rows, count, plan, axis, span, work, after)
         after += plan.size[axis] * TILE_ROWS
     after -= size * TILE_ROWS
     for k in range(size):
@@ -437,6 +445,7 @@ def sum_rows(
     line = middle + many * TILE_ROWS
     last = line + TILE_ROWS
     work = np.zeros(last + TILE_ROWS * width)
+    flat, all_weights, all_errors = table.reshape(-1), weights.reshape(-1), errors.reshape(-1)
     all_pairs, all_moments = pairs.reshape(-1), moments.reshape(-1)
     run, stop = 0, cells.ends.size
     while run < stop:  # the first run that ends behind the first row
@@ -448,17 +457,15 @@ def sum_rows(
         place = cell if each else run - start
         for s in range(begin, end, TILE_ROWS):
             count = min(TILE_ROWS, end - s)
-            rest = _tile(table, s, count, columns, cells.numbers[cell], work, middle, last)
+            rest = _tile(flat, s, rows, count, columns, cells.numbers[cell], work, middle, last)
             for r in range(weights.shape[0]):
-                for t in range(count):
-                    put(work, line + t, weights[r, s + t])
+                _copy(all_weights, r * rows + s, count, work, line)
                 for k in range(columns.size[0]):
                     _multiply(work, k * TILE_ROWS, line, count, scaled + k * TILE_ROWS)
                 at = (place * weights.shape[0] + r) * pairs.shape[2] * pairs.shape[3]
                 _add_tile(work, scaled, columns.size[0], rest, last, width, count, all_pairs, at, pairs.shape[3])
             for r in range(errors.shape[0]):
-                for t in range(count):
-                    put(work, line + t, errors[r, s + t])
+                _copy(all_errors, r * rows + s, count, work, line)
                 for k in range(columns.functions[0]):
                     _multiply(work, k * TILE_ROWS, line, count, scaled + k * TILE_ROWS)
                 at = (place * errors.shape[0] + r) * moments.shape[2] * moments.shape[3]
