@@ -203,19 +203,18 @@ def _copy(source: Floats, begin: int, count: int, work: Floats, out: int) -> Non
 
 @internal
 def _columns(
-    table: Floats, begin: int, rows: int, count: int, plan: ColumnPlan, axis: int, cell: int, work: Floats, out: int
+    table: Floats, begin: int, rows: int, count: int, size: int, given: bool, span: tuple[float, ...], work: Floats, out: int
 ) -> None:
     """Columns [L, TILE_ROWS] of one axis for the rows of a tile: as given, or P_l of the local coordinate.
 
     The table, of so many `rows`, is read from `begin` on.
     """
-    size = plan.size[axis]
-    if plan.given[axis]:
+    if given:
         for k in range(size):
             _copy(table, begin + k * rows, count, work, out + k * TILE_ROWS)
         return
-    origin, length, number = plan.spans[cell, 0], plan.spans[cell, 1], plan.spans[cell, 2]
-    low, high, z = plan.circle[axis, 0], plan.circle[axis, 1], out + TILE_ROWS
+    origin, length, number, low, high = span
+    z = out + TILE_ROWS
     for t in range(TILE_ROWS):
         put(work, out + t, 1.0)
     _copy(table, begin, count if size > 1 else 0, work, z)
@@ -247,17 +246,19 @@ def _tile(
     They are [L, TILE_ROWS], [products, TILE_ROWS], and from `last` on [TILE_ROWS, L]. Returns where the middle ones are:
     from `middle` on, where there are not those of one axis.
     """
-    axes, after, size, width = plan.size.size, 0, plan.size[-1], plan.padded[-1]
+    sizes, givens, firsts, starts, spans, circles = plan.size, plan.given, plan.first, plan.span, plan.spans, plan.circle
+    axes, after, size, width = sizes.size, 0, sizes[-1], plan.padded[-1]
     for axis in range(axes):
-        span = plan.span[axis] + cell[axis]
-        _columns(table, plan.first[axis] * rows + s, rows, count, plan, axis, span, work, after)
-        after += plan.size[axis] * TILE_ROWS
+        i, begin = starts[axis] + cell[axis], firsts[axis] * rows + s
+        span = spans[i, 0], spans[i, 1], spans[i, 2], circles[axis, 0], circles[axis, 1]
+        _columns(table, begin, rows, count, sizes[axis], givens[axis], span, work, after)
+        after += sizes[axis] * TILE_ROWS
     after -= size * TILE_ROWS
     for k in range(size):
         for t in range(count):
             put(work, last + t * width + k, get(work, after + k * TILE_ROWS + t))
     if axes == 3:
-        return after - plan.size[1] * TILE_ROWS
+        return after - sizes[1] * TILE_ROWS
     filled = 1
     for t in range(TILE_ROWS):
         put(work, middle + t, 1.0)
