@@ -51,7 +51,7 @@ ALLOWED = {
     "labels": {"numpy", "xarray", "pandas", "cftime", "zarr", "netCDF4"},
     "execution": {"numpy", "dask", "distributed", "array_api_compat", "cupy", "cupyx"},
     "solve": {"numpy", "scipy", "threadpoolctl", "numba", "array_api_compat"},
-    "kernels": {"numpy", "numba", "array_api_compat", "cupy"},
+    "kernels": {"numpy", "numba", "llvmlite", "array_api_compat", "cupy"},
     "kriging": {"numpy", "scipy", "numba"},
     "residuals": {"numpy", "scipy"},
     "sums": {"numpy"},
@@ -60,8 +60,8 @@ ALLOWED = {
     "notebook": set(),
 }
 
-# Decorators of compiled functions, and functions that are only called from compiled ones of their file.
-COMPILED = {"xspline.spaces.jit", "xspline.kriging.compiled"}
+# Decorators of compiled functions, instructions, and functions that are only called from compiled ones of their file.
+COMPILED = {"xspline.spaces.jit", "xspline.kernels.compiled.lanes", "xspline.kriging.compiled"}
 
 # Imports that close a circle and stay inside a function, one at most: (module, what it imports) and the reason.
 LATE = {

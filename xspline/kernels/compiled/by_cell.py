@@ -14,7 +14,6 @@ from xspline.kernels.block import Floats, Integers
 from xspline.kernels.compiled.lanes import LANES, add_product, get, load, product, put, spread, store
 from xspline.spaces.jit import compiled, internal
 
-RUN_CELLS = 16  # cells whose sums wait for each other: they stay in the cache
 TILE_ROWS = 64  # rows whose columns are alive at a time
 
 # Positions and values of B-splines
@@ -160,7 +159,9 @@ class ColumnPlan(NamedTuple):
     functions: Integers  # of them, columns that functions need, with padding: of the first two axes at most
     first: Integers  # first line in the table of rows
     given: NDArray[np.bool_]  # whether the table holds columns as they are, else positions
-    spans: Floats  # [cells of all axes, 3] (origin, length, number): z = 2 ((x - origin) / length - number) - 1
+    spans: (
+        Floats  # [cells of all axes, 3] (origin, length, number): z = 2 ((x - origin) / length - number) - 1
+    )
     span: Integers  # where those of each axis start
     circle: Floats  # [axes, 2] both ends of a circle, else infinities
 
@@ -189,6 +190,7 @@ class CellPlan(NamedTuple):
     bases: Integers  # [cells, axes] first coefficient of each along each axis
     numbers: Integers  # [cells, axes] number of each along each axis
     near: int  # coefficients that the functions of a cell take along the first axis, unrolled
+    longest: int  # cells along the first axis whose sums wait for each other
     steps: Integers  # [axes] entries between neighbouring coefficients
 
 
@@ -203,7 +205,15 @@ def _copy(source: Floats, begin: int, count: int, work: Floats, out: int) -> Non
 
 @internal
 def _columns(
-    table: Floats, begin: int, rows: int, count: int, size: int, given: bool, span: tuple[float, ...], work: Floats, out: int
+    table: Floats,
+    begin: int,
+    rows: int,
+    count: int,
+    size: int,
+    given: bool,
+    span: tuple[float, ...],
+    work: Floats,
+    out: int,
 ) -> None:
     """Columns [L, TILE_ROWS] of one axis for the rows of a tile: as given, or P_l of the local coordinate.
 
@@ -239,14 +249,29 @@ def _multiply(work: Floats, a: int, b: int, count: int, out: int) -> None:
 
 @internal
 def _tile(
-    table: Floats, s: int, rows: int, count: int, plan: ColumnPlan, cell: Integers, work: Floats, middle: int, last: int
+    table: Floats,
+    s: int,
+    rows: int,
+    count: int,
+    plan: ColumnPlan,
+    cell: Integers,
+    work: Floats,
+    middle: int,
+    last: int,
 ) -> int:
     """Columns of the axes of one tile: of the first, then products of those of the middle ones, then rows of the last.
 
-    They are [L, TILE_ROWS], [products, TILE_ROWS], and from `last` on [TILE_ROWS, L]. Returns where the middle ones are:
-    from `middle` on, where there are not those of one axis.
+    They are [L, TILE_ROWS], [products, TILE_ROWS], and from `last` on [TILE_ROWS, L]. Returns where the middle ones
+    are: from `middle` on, but where they are those of one axis.
     """
-    sizes, givens, firsts, starts, spans, circles = plan.size, plan.given, plan.first, plan.span, plan.spans, plan.circle
+    sizes, givens, firsts, starts, spans, circles = (
+        plan.size,
+        plan.given,
+        plan.first,
+        plan.span,
+        plan.spans,
+        plan.circle,
+    )
     axes, after, size, width = sizes.size, 0, sizes[-1], plan.padded[-1]
     for axis in range(axes):
         i, begin = starts[axis] + cell[axis], firsts[axis] * rows + s
@@ -258,7 +283,7 @@ def _tile(
         for t in range(count):
             put(work, last + t * width + k, get(work, after + k * TILE_ROWS + t))
     if axes == 3:
-        return after - sizes[1] * TILE_ROWS
+        return int(after - sizes[1] * TILE_ROWS)
     filled = 1
     for t in range(TILE_ROWS):
         put(work, middle + t, 1.0)
@@ -296,7 +321,14 @@ def _add_seven(
     work: Floats, f: int, m: int, v: int, width: int, count: int, total: Floats, place: int, step: int
 ) -> None:
     """Seven lines, those of the pairs of cubic functions: the products with others are formed once."""
-    p1, p2, p3, p4, p5, p6 = place + step, place + 2 * step, place + 3 * step, place + 4 * step, place + 5 * step, place + 6 * step
+    p1, p2, p3, p4, p5, p6 = (
+        place + step,
+        place + 2 * step,
+        place + 3 * step,
+        place + 4 * step,
+        place + 5 * step,
+        place + 6 * step,
+    )
     s0, s1, s2, s3 = load(total, place), load(total, p1), load(total, p2), load(total, p3)
     s4, s5, s6 = load(total, p4), load(total, p5), load(total, p6)
     for t in range(count):
@@ -319,7 +351,16 @@ def _add_seven(
 
 @internal
 def _add_tile(
-    work: Floats, first: int, lines: int, middle: int, last: int, width: int, count: int, total: Floats, begin: int, step: int
+    work: Floats,
+    first: int,
+    lines: int,
+    middle: int,
+    last: int,
+    width: int,
+    count: int,
+    total: Floats,
+    begin: int,
+    step: int,
 ) -> None:
     """total[k, j, :] += sum over t of first[k, t] middle[j, t] last[t, :]; lines of the total are `step` apart."""
     for other in range(0, step, LANES):
@@ -402,13 +443,13 @@ def _fold_others(
 
 
 @internal
-def _same_run(new: Integers, old: Integers, start: int, width: int) -> bool:
+def _same_run(new: Integers, old: Integers, start: int, width: int, longest: int) -> bool:
     """Whether a cell continues a run along the first axis: same others, near the last, run not too long."""
     for axis in range(1, new.size):
         if new[axis] != old[axis]:
             return False
     step, length = int(new[0] - old[0]), int(new[0] - start)  # on a circle the first cells may come last
-    return 0 < step <= width and length < RUN_CELLS
+    return 0 < step <= width and length < longest
 
 
 @compiled
@@ -431,7 +472,7 @@ def sum_rows(
 
     `first` is the number of the first row among the sorted ones, and `table` [numbers per row, rows], read from
     `begin` on, holds positions, or columns as they are. `weights` and `errors`, [members, rows], are w for the pairs
-    and w (y - r) for the moment; each may have no members. The first axis of the plans is the one along which the sorted
+    and w (y - r) for the moment; each may have no members. The first axis of the plans is the one along which sorted
     cells are neighbours. `pairs` and `moments`, [cells, members, columns of the first axis, of the others], are added
     to; where they do not hold `each` cell, they hold those of the runs from here on. Returns the row where room or rows
     end, and the runs from the first up to there.
@@ -442,7 +483,7 @@ def sum_rows(
     for axis in range(1, columns.size.size - 1):
         many *= columns.size[axis]
     scaled = count * TILE_ROWS
-    middle = scaled + columns.padded[0] * TILE_ROWS
+    middle = scaled + (columns.size[0] + 3) * TILE_ROWS  # there may be three lines more, of no meaning
     line = middle + many * TILE_ROWS
     last = line + TILE_ROWS
     work = np.zeros(last + TILE_ROWS * width)
@@ -464,13 +505,26 @@ def sum_rows(
                 for k in range(columns.size[0]):
                     _multiply(work, k * TILE_ROWS, line, count, scaled + k * TILE_ROWS)
                 at = (place * weights.shape[0] + r) * pairs.shape[2] * pairs.shape[3]
-                _add_tile(work, scaled, columns.size[0], rest, last, width, count, all_pairs, at, pairs.shape[3])
+                _add_tile(
+                    work, scaled, columns.size[0], rest, last, width, count, all_pairs, at, pairs.shape[3]
+                )
             for r in range(errors.shape[0]):
                 _copy(all_errors, r * rows + s, count, work, line)
                 for k in range(columns.functions[0]):
                     _multiply(work, k * TILE_ROWS, line, count, scaled + k * TILE_ROWS)
                 at = (place * errors.shape[0] + r) * moments.shape[2] * moments.shape[3]
-                _add_tile(work, scaled, columns.functions[0], rest, last, width, count, all_moments, at, moments.shape[3])
+                _add_tile(
+                    work,
+                    scaled,
+                    columns.functions[0],
+                    rest,
+                    last,
+                    width,
+                    count,
+                    all_moments,
+                    at,
+                    moments.shape[3],
+                )
         begin = end
         run += 1
     return begin, start, run
@@ -488,12 +542,12 @@ def fold_cells(
     moment: Floats,
     pairs: Floats,
 ) -> None:
-    """Turn sums of `each` cell, or of the runs from the `first` on, into the moments and pairs of functions; the sums become zero.
+    """Turn sums of `each` cell, or of the runs from the `first` on, into moments and pairs; the sums become zero.
 
     Each cell turns its first axis into functions and pairs; the others wait for the end of a run of cells along the
     first axis, whose functions they share. `moment` and `pairs`, [members, coefficients, depth], are added to.
     """
-    axes, longest, count = cells.steps.size, RUN_CELLS + cells.near, max(len(moment_sums), len(pair_sums))
+    axes, longest, count = cells.steps.size, cells.longest + cells.near, max(len(moment_sums), len(pair_sums))
     room = longest * pair_fold.entries
     for axis in range(1, axes):
         room *= max(pair_fold.used[axis], pair_fold.stored[axis], pair_fold.wanted[axis])
@@ -512,7 +566,7 @@ def fold_cells(
         following = base
         if place + 1 < count:
             following = cells.bases[cell + 1 if each else cells.cell[first + place + 1]]
-            if _same_run(following, base, start, cells.near):
+            if _same_run(following, base, start, cells.near, cells.longest):
                 continue
         at, length = start * cells.steps[0], away + cells.near
         for axis in range(1, axes):

@@ -6,26 +6,18 @@ compiled. In compiled code each is an instruction of LLVM, which knows how to do
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import lower_builtin, models, register_model, type_callable
 
 from xspline.kernels.block import Floats
 
 LANES = 8  # numbers: the widest registers of today hold 64 bytes
-
-
-def load(array: Floats, place: int) -> Floats:
-    """Eight neighbours in a contiguous array [n]."""
-    return array[place : place + LANES].copy()
-
-
-def store(array: Floats, place: int, lanes: Floats) -> None:
-    """Write eight neighbours in a contiguous array [n]."""
-    array[place : place + LANES] = lanes
 
 
 def get(array: Floats, place: int) -> float:
@@ -36,6 +28,16 @@ def get(array: Floats, place: int) -> float:
 def put(array: Floats, place: int, x: float) -> None:
     """Write one number in a contiguous array [n]."""
     array[place] = x
+
+
+def load(array: Floats, place: int) -> Floats:
+    """Eight neighbours in a contiguous array [n]."""
+    return array[place : place + LANES].copy()
+
+
+def store(array: Floats, place: int, lanes: Floats) -> None:
+    """Write eight neighbours in a contiguous array [n]."""
+    array[place : place + LANES] = lanes
 
 
 def spread(x: float) -> Floats:
@@ -53,9 +55,10 @@ def add_product(total: Floats, a: Floats, b: Floats) -> Floats:
     return total + a * b
 
 
-# The same in LLVM's language
+# The same as instructions
 
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+_POINTER = _VECTOR.as_pointer()
 
 
 class _Lanes(types.Type):
@@ -71,58 +74,31 @@ class _LanesModel(models.PrimitiveModel):
         super().__init__(manager, kind, _VECTOR)
 
 
-def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    array = context.make_array(signature.args[0])(context, builder, arguments[0])
-    return builder.gep(array.data, [arguments[1]])
+def _instruction(function: Callable[..., Any], result: Any, write: Callable[..., Any]) -> None:
+    """Let `write` emit what compiled code does for a function: a pointer stands for an array and a place."""
+
+    @lower_builtin(function, types.VarArg(types.Any))
+    def _(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if isinstance(signature.args[0], types.Array):
+            array = context.make_array(signature.args[0])(context, builder, arguments[0])
+            arguments = builder.gep(array.data, [arguments[1]]), *arguments[2:]
+        written = write(builder, *arguments)
+        return context.get_dummy_value() if result is types.none else written
+
+    type_callable(function)(lambda context: functools.wraps(function)(lambda *given: result))
 
 
-@lower_builtin(get, types.Array, types.Integer)
-def _get(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    return builder.load(_place(context, builder, signature, arguments))
-
-
-@lower_builtin(put, types.Array, types.Integer, types.Float)
-def _put(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    builder.store(arguments[2], _place(context, builder, signature, arguments))
-    return context.get_dummy_value()
-
-
-@lower_builtin(load, types.Array, types.Integer)
-def _load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    place = _place(context, builder, signature, arguments)
-    return builder.load(builder.bitcast(place, _VECTOR.as_pointer()), align=8)
-
-
-@lower_builtin(store, types.Array, types.Integer, _Lanes)
-def _store(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    place = _place(context, builder, signature, arguments)
-    builder.store(arguments[2], builder.bitcast(place, _VECTOR.as_pointer()), align=8)
-    return context.get_dummy_value()
-
-
-@lower_builtin(spread, types.Float)
-def _spread(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _spread(builder: Any, x: Any) -> Any:
     nothing, first = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.IntType(32), 0)
     everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-    return builder.shuffle_vector(builder.insert_element(nothing, arguments[0], first), nothing, everywhere)
+    return builder.shuffle_vector(builder.insert_element(nothing, x, first), nothing, everywhere)
 
 
-@lower_builtin(product, _Lanes, _Lanes)
-def _product(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    return builder.fmul(*arguments)
-
-
-@lower_builtin(add_product, _Lanes, _Lanes, _Lanes)
-def _add_product(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    kind, (total, a, b) = ir.FunctionType(_VECTOR, [_VECTOR] * 3), arguments
-    fused = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.v{LANES}f64")
-    return builder.call(fused, [a, b, total])
-
-
-type_callable(get)(lambda context: lambda array, place: types.float64)
-type_callable(put)(lambda context: lambda array, place, x: types.none)
-type_callable(load)(lambda context: lambda array, place: _LANES)
-type_callable(store)(lambda context: lambda array, place, lanes: types.none)
-type_callable(spread)(lambda context: lambda x: _LANES)
-type_callable(product)(lambda context: lambda a, b: _LANES)
-type_callable(add_product)(lambda context: lambda total, a, b: _LANES)
+_FUSED = ("contract",)
+_instruction(get, types.float64, lambda do, place: do.load(place))
+_instruction(put, types.none, lambda do, place, x: do.store(x, place))
+_instruction(load, _LANES, lambda do, place: do.load(do.bitcast(place, _POINTER), align=8))
+_instruction(store, types.none, lambda do, place, x: do.store(x, do.bitcast(place, _POINTER), align=8))
+_instruction(spread, _LANES, _spread)
+_instruction(product, _LANES, lambda do, a, b: do.fmul(a, b, flags=_FUSED))
+_instruction(add_product, _LANES, lambda do, c, a, b: do.fadd(c, do.fmul(a, b, flags=_FUSED), flags=_FUSED))

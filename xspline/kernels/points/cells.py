@@ -36,6 +36,7 @@ class CellSizes:
     cells_per_row: int = 4  # cells, empty ones too, that counting may take for each row
     # Numbers in a slab of rows on the host, and rows that are sorted at a time where all sums can wait: 512 KiB.
     slab_entries: int = 1 << 16
+    run_cells: int = 16  # whose sums wait for each other along an axis: they stay in the cache
     waiting_entries: int = 1 << 20  # of sums of all cells that wait for further rows: 8 MiB
     tile_rows: tuple[int, int] = (8, 4096)  # on a device, rows of a tile: at least, at most
     # On a device, products of columns of a slab, sums folded at a time: 512 MiB.
@@ -193,9 +194,13 @@ class Cells(ByCell):
         count = coordinates[0].size
         if not 0 < count < 1 << 31:
             return None
-        at_once = sizes.waiting_entries // math.prod(columns_of(f).size for f in features)  # cells whose sums wait
+        at_once = sizes.waiting_entries // math.prod(
+            columns_of(f).size for f in features
+        )  # cells whose sums wait
         ranges = [(0, f.cells - 1) for f in features]
-        if math.prod(f.cells for f in features) > min(at_once, count):  # else it does not matter where they are
+        if math.prod(f.cells for f in features) > min(
+            at_once, count
+        ):  # else it does not matter where they are
             ranges = [cell_range(f, partial(_ends, x)) for f, x in zip(features, coordinates, strict=True)]
         low, box = [a for a, _ in ranges], tuple(b - a + 1 for a, b in ranges)
         if math.prod(box) > min(sizes.cells_per_row * count, (1 << 31) - 1):
@@ -241,12 +246,13 @@ class CellTotals:
     """Moments and pairs of a group, cell by cell, unrolled.
 
     Compiled loops begin with the last axis: sorted cells are neighbours along it. `extents` tell per coefficient axis
-    how many coefficients there are, unrolled. Moment and pairs are on the host, all axes raveled;
-    depths are those of the supports.
+    how many coefficients there are, unrolled. Moment and pairs are on the host, all axes raveled; depths are
+    those of the supports.
     """
 
     def __init__(self, cells: Cells, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:
-        from xspline.kernels.compiled.by_cell import LANES, CellPlan, ColumnPlan
+        from xspline.kernels.compiled.by_cell import CellPlan, ColumnPlan
+        from xspline.kernels.compiled.lanes import LANES
 
         self.cells = cells
         self.extents = tuple(span.extent for span in ranges)
@@ -262,37 +268,41 @@ class CellTotals:
             bases=np.stack(bases[::-1], axis=1),
             numbers=np.ascontiguousarray(cells.cells[:, ::-1]),
             near=features[0].support.near,
+            longest=cells.sizes.run_cells,
             steps=steps.copy(),
         )
         lines = [c.lines for c in cells.columns]
-        size = np.array([c.size for c in columns], dtype=np.int64)
-        padded = size.copy()
-        padded[0] += -size[0] % 4  # to whole steps of the loops
+        size = _integers(c.size for c in columns)
+        padded, narrow = size.copy(), [f.width for f in features[: min(2, len(features) - 1)]]
         padded[-1] += -size[-1] % LANES
-        narrow = padded.copy()  # a row of products begins with those that functions need along the first axes
-        narrow[: min(2, len(features) - 1)] = [f.width for f in features[: min(2, len(features) - 1)]]
-        spans = [_spans(f) for f in features]
+        functions = (
+            padded.copy()
+        )  # a row of products begins with those that functions need along the first axes
+        functions[: len(narrow)] = narrow
+        spans, circles = [_spans(f) for f in features], [_circle(f) for f in features]
         self._columns = ColumnPlan(
             size=size,
             padded=padded,
-            functions=narrow,
+            functions=functions,
             first=np.cumsum([0, *lines[:-1]])[::-1].copy(),
             given=np.array([not c.of_position for c in columns]),
             spans=np.concatenate(spans),
             span=_integers(sum(map(len, spans[:axis])) for axis in range(len(spans))),
-            circle=np.array([f.ends if isinstance(f, LocalSpline) and f.periodic else (-np.inf, np.inf) for f in features]),
+            circle=np.array(circles),
         )
+        run = cells.sizes.run_cells
         self._folds = (
-            _fold(features, [c.functions for c in columns], narrow, steps, pairs=False),
-            _fold(features, [c.pairs for c in columns], padded, steps, pairs=True),
+            _fold(features, [c.functions for c in columns], functions, steps, run, pairs=False),
+            _fold(features, [c.pairs for c in columns], padded, steps, run, pairs=True),
         )
         # Sums of all cells wait for the last row, or those of some until their functions and pairs are added up.
-        entries = [int(f.used[0] * math.prod(f.stored[1:])) for f in self._folds]
-        wanted = moments * entries[0] + pairs * entries[1]
+        sizes = [(int(fold.used[0]), math.prod(fold.stored[1:])) for fold in self._folds]
+        wanted = moments * math.prod(sizes[0]) + pairs * math.prod(sizes[1])
         self._wait = len(cells.cells) * wanted <= 2 * cells.sizes.waiting_entries
-        many = len(cells.cells) if self._wait else max(1, (1 << 16) // max(1, wanted))
-        shapes = ((many, n, int(f.used[0]), math.prod(f.stored[1:])) for n, f in zip((moments, pairs), self._folds, strict=True))
-        self._sums = tuple(np.zeros(shape) for shape in shapes)
+        many = len(cells.cells) if self._wait else max(1, cells.sizes.slab_entries // wanted)
+        self._sums = tuple(
+            np.zeros((many, n, *size)) for n, size in zip((moments, pairs), sizes, strict=True)
+        )
         self._lines = sum(lines)
         self._scratch = np.empty(0)  # memory fresh from the system costs as much as what it holds
 
@@ -322,14 +332,22 @@ class CellTotals:
         """Turn the sums of the runs of some cells into functions and pairs."""
         from xspline.kernels.compiled.by_cell import fold_cells
 
-        sums = (array[: stop - first] for array in self._sums)
-        fold_cells(first, self._wait, self._cells, *self._folds, *sums, self._moment, self._pairs)
+        (h, g), (h_fold, g_fold), many = self._sums, self._folds, stop - first
+        args = (self._cells, h_fold, g_fold, h[:many], g[:many], self._moment, self._pairs)
+        fold_cells(first, self._wait, *args)
 
     def finish(self) -> tuple[Floats, Floats]:
         """Moment and pairs, [members, coefficients, depth]."""
         if self._wait:
             self._fold(0, len(self.cells.cells))
         return self._moment, self._pairs
+
+
+def _circle(features: Features) -> tuple[float, float]:
+    """Both ends of a circle, else infinities."""
+    if isinstance(features, LocalSpline) and features.periodic:
+        return features.ends
+    return -math.inf, math.inf
 
 
 def _spans(features: Features) -> Floats:
@@ -348,17 +366,23 @@ def _steps(lengths: Sequence[int]) -> Integers:
 
 
 def _fold(
-    features: Sequence[Features], tables: Sequence[Floats], stored: Integers, steps: Integers, *, pairs: bool
+    features: Sequence[Features],
+    tables: Sequence[Floats],
+    stored: Integers,
+    steps: Integers,
+    longest: int,
+    *,
+    pairs: bool,
 ) -> FoldPlan:
-    """How sums of columns become functions or pairs; axes in the order of the loops."""
-    from xspline.kernels.compiled.by_cell import RUN_CELLS, FoldPlan
+    """How sums of columns become functions or pairs, in runs of so many cells; axes in the order of the loops."""
+    from xspline.kernels.compiled.by_cell import FoldPlan
 
     offsets = [f.support.depth(pairs) for f in features]
     many, inner = math.prod(offsets), _steps(offsets[::-1])[::-1]
     index = [f.support.index(pairs) for f in features]
     padded = [np.pad(table, ((0, 0), (0, -table.shape[1] % 4), (0, 0))) for table in tables]
     sizes = [table.size for table in padded]
-    run = np.arange(RUN_CELLS + features[0].support.near)[:, None]
+    run = np.arange(longest + features[0].support.near)[:, None]
     places = np.zeros(1, dtype=np.int64)
     for (a, o), step, inner_step in zip(index[1:], steps[1:], inner[1:], strict=True):
         places = (places[:, None] + a * (step * many) + o * inner_step).ravel()
