@@ -11,7 +11,7 @@ import numpy as np
 from xspline.kernels.block import Array, Floats, Layout, check_coordinates
 from xspline.kernels.engines import Engine, choose_engine, expand
 from xspline.kernels.rows import CoefficientRange, Rows, build_rows, unrolled
-from xspline.kernels.walk import SLAB_ROWS, SlabAxis, SlabBox, slab_axes_of, slab_boxes, slab_entries
+from xspline.kernels.walk import SLAB_ROWS, SlabAxis, SlabBox, flat_labels, slab_axes_of, slab_boxes, slab_entries
 from xspline.spaces import Space
 
 
@@ -83,6 +83,11 @@ def evaluate(
         )
     slab_axes, offsets = slab_axes_of(layout), space.frame.offsets if pairs else (1,) * ndim
     array = xp.reshape(xp.astype(coefficients, xp.float64, copy=False), (*space.shape, *offsets, *batch))
+    for a, f in enumerate(space.features if pairs else ()):
+        if (own := offsets[a]) > f.offsets:  # beside those that a position touches there are others, of means over cells
+            m = f.support.everywhere
+            at = xp.asarray([*range(f.support.near), *range(own - m, own)], device=array_api_compat.device(array))
+            array = xp.take(array, at, axis=ndim + a)
     array = _unrolled(array, layout, slab_axes, space, pairs, xp)
     entries = slab_entries(coefficients)
     # Values are written once, 8 MiB or more at a time: only what they come from waits in a cache.
@@ -130,7 +135,7 @@ def _fill(
     the coefficients that they touch.
     """
     xp = array_api_compat.array_namespace(coefficients)
-    labels = [np.asarray(x, dtype=np.float64).reshape(-1) for x in coordinates]
+    labels = [flat_labels(x) for x in coordinates]
     axes = [a for axis in slab_axes for a in axis.axes]
     in_order, back = axes == sorted(axes), tuple(int(i) for i in np.argsort(axes))
     known: dict[int, tuple[tuple[int, int], Rows]] = {}
