@@ -83,11 +83,7 @@ def evaluate(
         )
     slab_axes, offsets = slab_axes_of(layout), space.frame.offsets if pairs else (1,) * ndim
     array = xp.reshape(xp.astype(coefficients, xp.float64, copy=False), (*space.shape, *offsets, *batch))
-    for a, f in enumerate(space.features if pairs else ()):
-        if (own := offsets[a]) > f.offsets:  # beside those that a position touches there are others, of means over cells
-            m = f.support.everywhere
-            at = xp.asarray([*range(f.support.near), *range(own - m, own)], device=array_api_compat.device(array))
-            array = xp.take(array, at, axis=ndim + a)
+    array = space.at_points(array, xp) if pairs else array
     array = _unrolled(array, layout, slab_axes, space, pairs, xp)
     entries = slab_entries(coefficients)
     # Values are written once, 8 MiB or more at a time: only what they come from waits in a cache.

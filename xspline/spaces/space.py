@@ -255,6 +255,15 @@ class Space:
         own = zip(self.names, self.features, strict=True)
         return tuple(max(f.offsets, self.reach.get(n, 0) + f.support.everywhere) for n, f in own)
 
+    def at_points(self, pairs: Any, xp: Any = np) -> Any:
+        """Return of a pair form, [K.., O.., b..], the entries of functions that meet at points, without its reach."""
+        for a, (f, own) in enumerate(zip(self.features, self.offsets, strict=True)):
+            if own > f.offsets:
+                before, m = (slice(None),) * (len(self.shape) + a), f.support.everywhere
+                parts = [pairs[(*before, s, ...)] for s in (slice(f.support.near), slice(own - m, own))]
+                pairs = xp.concat(parts, axis=len(before))
+        return pairs
+
     @property
     def periodic(self) -> tuple[bool, ...]:
         """Whether function indices count modulo the size, per coordinate."""

@@ -85,9 +85,8 @@ def _variable_of(data: xr.DataArray | xr.Dataset, coordinate: xr.DataArray, name
     if key in (data.variables if isinstance(data, xr.Dataset) else data.coords):
         return data[key]
     raise ValueError(
-        f"coordinate {name!r} names the bounds {key!r}, which are not here: a DataArray that is taken out of a Dataset "
-        f"keeps those alone that are coordinates, ds = ds.set_coords({key!r}). Do so, or fit the Dataset, or pass "
-        f"support={{{name!r}: ds[{key!r}]}}"
+        f"coordinate {name!r} names the bounds {key!r}, which are not here: xarray leaves them out of a DataArray; fit "
+        f"the Dataset, ds[['u']], or pass support={{{name!r}: ds[{key!r}]}}"
     )
 
 
