@@ -667,7 +667,8 @@ def plan(
     if windows:
         own = [fine_costs(o, windows) for o in observed]
         cost = replace(cost, fine_seconds=sum(t for t, _ in own), fine_bytes=max(n for _, n in own))
-    line = "fit()" if windows and space is None and not bases else f"fit({defaults.code(agreed)})"
+    cells = f", support={dict.fromkeys(observed[0].bounds, 'cells')}" if observed[0].bounds else ""
+    line = "fit()" if windows and space is None and not bases else f"fit({defaults.code(agreed)}{cells})"
     return replace(cost, code=line)
 
 
@@ -792,9 +793,7 @@ def _statistics(
     computed: list[Any]
     if compute:
         with read_errors_name_labels(by_name):
-            computed = execution.sums(
-                sources, own, device=device, checkpoint=checkpoint, stamp=stores.stamp
-            )
+            computed = execution.sums(sources, own, device=device, checkpoint=checkpoint, stamp=stores.stamp)
     else:
         computed = [execution.lazy_sums(source, own, device=device) for source in sources]
     holders = observed[0].holders

@@ -170,7 +170,9 @@ def test_chunks_holders_and_files_agree(tmp_path: Path) -> None:
         for part in (slice(0, 13), slice(13, None))
     ]
     data.chunk(lat=10).to_zarr(tmp_path / "boxes.zarr", consolidated=False)
-    stored = xr.open_zarr(tmp_path / "boxes.zarr", chunks=None, consolidated=False).set_coords(["lat_bnds", "lon_bnds"])
+    stored = xr.open_zarr(tmp_path / "boxes.zarr", chunks=None, consolidated=False).set_coords(
+        ["lat_bnds", "lon_bnds"]
+    )
     for statistics in (whole, chunked, xs.merge(halves), xs.statistics(stored, SPACE, support="cells")):
         total = statistics.total("u")
         frame = statistics.space.frame
@@ -190,3 +192,206 @@ def test_cells_and_points_of_equal_labels_are_different_factors() -> None:
     parts = [xs.statistics(data, SPACE, support=s, holder=str(s)) for s in ("cells", None)]
     keys = [{f.key for term in p.parts[0].sums["u"].gram.terms for f in term} for p in parts]
     assert not keys[0] & keys[1]
+
+
+# ---- what compares with observations
+
+
+def noisy_months() -> xr.Dataset:
+    """Monthly means of a fast cycle, which points in the middle are far from."""
+    lo, hi = seconds(EDGES[:-1]) / YEAR, seconds(EDGES[1:]) / YEAR
+    w = 2 * np.pi * 4
+    fast = 100 * (np.sin(w * hi) - np.sin(w * lo)) / (w * (hi - lo))
+    return months(fast + np.random.default_rng(1).normal(0, 0.1, lo.size))
+
+
+def test_residuals_are_those_of_means() -> None:
+    data = noisy_months()
+    field = xs.fit(data, time=xs.Fourier(4, "year"), penalty=0, support="cells")
+    assert 0.08 < float(field.summary().sigma.squeeze()) < 0.12
+    points = np.abs(field.predict()["t"] - data.t)  # of points they would be 30 times as large
+    assert float(points.median()) > 3
+    known = {"t": ()}
+    assert field.check(data).concerns == field.check().concerns == known
+    spike = data.copy(deep=True)
+    spike["t"][40] += 5
+    found = {s: field.check(spike, support=s).concerns["t"] for s in (None, "cells", "points")}
+    assert [c.subject for c in found[None]] == [c.subject for c in found["cells"]] == ["tails"]
+    assert not found["points"]  # 5 is within what points in the middle differ by
+
+
+def test_a_robust_fit_weighs_residuals_of_means() -> None:
+    data = noisy_months()
+    data["t"][[20, 70, 100]] += 40
+    for own in (data, data.chunk(time=50)):
+        robust = xs.fit(own, time=xs.Fourier(4, "year"), penalty=0, support="cells", robust=True)
+        clean = xs.fit(noisy_months(), time=xs.Fourier(4, "year"), penalty=0, support="cells")
+        assert np.abs(coefficients(robust) - coefficients(clean)).max() < 0.5
+        assert robust.summary().attrs["robust"]
+
+
+def test_cross_validation_and_the_jackknife_take_cells() -> None:
+    data = noisy_months()
+    field = xs.fit(data, time=xs.Fourier(4, "year"), penalty=0, support="cells", holder="time.year")
+    assert 0.08 < float(field.cross_validate().rmse.mean()) < 0.14
+    assert np.isfinite(field.stderr(method="jackknife")["t_stderr"]).all()
+
+
+def test_code_says_that_observations_are_cells() -> None:
+    field = xs.fit(months(), time=xs.Fourier(1, "year"), penalty=0, support="cells")
+    assert field.code().endswith(', support={"time": "cells"})')
+    again = eval(field.code(), {"xs": xs, "fit": lambda *a, **k: xs.fit(months(), *a, **k)})
+    np.testing.assert_array_equal(coefficients(again), coefficients(field))
+    assert xs.plan(months(), time=xs.Fourier(1, "year"), support="cells").code.endswith("'cells'})")
+
+
+def test_a_field_of_points_and_cells_asks_what_data_are() -> None:
+    space = xs.space(months(), time=xs.Fourier(4, "year"), support="cells")
+    parts = [
+        xs.statistics(noisy_months(), space, holder="cells", support="cells"),
+        xs.statistics(months(), space, holder="points"),
+    ]
+    for merged in (xs.merge(parts), xs.merge(parts).collapse()):
+        field = merged.solve(0)
+        with pytest.raises(ValueError, match=r"say what these data are, check\(data, support='cells'\)"):
+            field.check(months())
+        field.check(months(), support="cells")
+        assert "support" not in field.code()
+    assert xs.merge(parts[:1]).collapse().solve(0).check(noisy_months()).concerns == {"t": ()}
+
+
+# ---- which cells
+
+
+def test_domains_hold_the_cells() -> None:
+    space = xs.space(months(), time=20, support="cells")
+    assert space.basis("time").domain == ("1990-01-01T00:00:00", "2001-01-01T00:00:00")
+    assert xs.fit(months(), time=20, penalty=0, support="cells").statistics.outside == 0
+    lat = np.linspace(-87.5, 87.5, 36)
+    data = xr.Dataset({"u": ("lat", np.cos(lat))}, {"lat": ("lat", lat, {"bounds": "b"})})
+    data["b"] = (("lat", "nv"), np.stack([lat + 2.5, lat - 2.5], axis=1))  # ends may descend
+    assert xs.space(data, lat=8, support="cells").basis("lat").domain == (-90.0, 90.0)
+
+
+def test_cells_that_a_domain_cuts_are_told() -> None:
+    space = xs.space(months(), time=20)
+    with pytest.warns(xs.FitWarning, match=r"2 of 132 cells of 'time' reach out of its domain 1990-01-16"):
+        statistics = xs.statistics(months(), space, support="cells")
+    assert (statistics.count, statistics.outside) == (130, 2)
+
+
+@pytest.mark.parametrize("west", [0.0, -180.0])
+@pytest.mark.parametrize("across", [False, True])
+def test_cells_of_a_circle(west: float, across: bool) -> None:
+    lon = np.arange(0.0, 360.0, 10.0)
+    low, high = lon - 5, lon + 5
+    if across:  # as files have it: the first from 355 to 5
+        low = low % 360
+    data = xr.Dataset({"u": ("lon", np.sin(np.deg2rad(lon)))}, {"lon": ("lon", lon, {"bounds": "b"})})
+    data["b"] = (("lon", "nv"), np.stack([low, high], axis=1))
+    basis = xs.BSpline(12, domain=(west, west + 360), period=360)
+    field = xs.fit(data, lon=basis, penalty=0, support="cells")
+    assert field.statistics.outside == 0
+    rows = np.array(
+        [over_intervals(field.space, 0, lon[i : i + 1] - 5, lon[i : i + 1] + 5)[0][0] / 10 for i in range(36)]
+    )
+    close(coefficients(field), solution(rows, data.u))
+    with pytest.raises(
+        ValueError, match=r"lon: a cell of the data touches 5 of the 8 functions on the circle"
+    ):
+        xs.fit(data, lon=xs.BSpline(8, period=360), support="cells")
+
+
+def test_points_with_depth_bins_of_their_own() -> None:
+    rng, n = np.random.default_rng(2), 300
+    lat, depth = rng.uniform(0, 10, n), rng.integers(4, 67, n).astype(float)  # equal labels, unequal bins
+    half = rng.uniform(0.5, 4, n)
+    coords = {"lat": ("cast", lat), "depth": ("cast", depth, {"bounds": "bins"})}
+    data = xr.Dataset({"u": ("cast", np.sin(lat) * depth)}, coords)
+    data["bins"] = (("cast", "nv"), np.stack([depth - half, depth + half], axis=1))
+    space = xs.Space({"lat": xs.BSpline(6, domain=(0, 10)), "depth": xs.BSpline(9, domain=(0, 70))})
+    field = xs.fit(data, space, penalty=0, support="cells")
+    integrals, sizes = over_intervals(field.space, 1, depth - half, depth + half)
+    rows = np.einsum("nk,nl->nkl", space.features[0].design(lat), integrals / sizes[:, None]).reshape(n, -1)
+    close(coefficients(field), solution(rows, data.u))
+
+
+def test_events_of_monthly_means() -> None:
+    basis = xs.Polynomial(1) + xs.Fourier(2, "year") + xs.BSpline(60)
+    data = months(10 + np.cumsum(np.random.default_rng(0).normal(size=132)))
+    for penalty in (xs.Roughness(1e-4), "reml"):
+        fields = [
+            xs.fit(data, time=basis, penalty=penalty, support="cells", solver=s) for s in (None, "dense")
+        ]
+        np.testing.assert_allclose(*map(coefficients, fields), atol=1e-4)
+        assert np.isfinite(fields[0].stderr().t_stderr).all()
+    other = xs.statistics(data.isel(time=slice(0, 50)), fields[0].space, holder="points")
+    merged = xs.merge([other, fields[0].statistics]).solve(xs.Roughness(1e-4))
+    dense = xs.merge([other, fields[0].statistics]).solve(xs.Roughness(1e-4), solver="dense")
+    np.testing.assert_allclose(coefficients(merged), coefficients(dense), atol=1e-6)
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "none": ({"drop": True}, r"none of time names any; add them \(cf_xarray"),
+    "other": ({"support": "area"}, r"support='area' is unknown; pass 'cells'"),
+    "name": ({"support": {"tme": "cells"}}, r"no fitted coordinate for support= 'tme'; did you mean 'time'"),
+    "kind": (
+        {"support": {"time": 3}},
+        r"support=\{'time': 3\} is unknown; pass 'cells', 'points', or a DataArray",
+    ),
+    "no attribute": ({"drop": True, "support": {"time": "cells"}}, r"'time' names no bounds"),
+    "array": ({"array": True}, r"names the bounds 'time_bnds', which are not here: xarray leaves them out"),
+    "shape": (
+        {"bounds": lambda b: b.isel(nv=0)},
+        r"bounds of 'time' have the dimensions \{'time': 132\}, and have",
+    ),
+    "corners": (
+        {"bounds": lambda b: xr.concat([b, b], "nv")},
+        r"\{'time': 132, 'nv': 4\}, and have to have .* corners",
+    ),
+    "length": ({"bounds": lambda b: b[:100]}, r"\{'time': 100, 'nv': 2\}"),
+    "labels": (
+        {"bounds": lambda b: b.assign_coords(time=b.time + 1)},
+        r"bounds of 'time' are those of time=",
+    ),
+    "missing": (
+        {"bounds": lambda b: b.where(b.time != b.time[3])},
+        r"cell NaN to NaN of the label 1990-04-16.* is",
+    ),
+    "width": (
+        {"bounds": lambda b: b.isel(nv=[0, 0])},
+        r"of the label 1990-01-16.* has no width, as 132 of 132",
+    ),
+    "outside": (
+        {"bounds": lambda b: b.copy(data=np.roll(b, 1, 0))},
+        r"of the label .* does not hold it, as 132",
+    ),
+    "fine": ({"fine": True}, r"a fine field takes its neighbours for values at points"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_errors_say_what_to_do(kind: str) -> None:
+    options, text = BAD[kind]
+    data: Any = months()
+    if options.pop("drop", False):
+        del data.time.attrs["bounds"]
+    if options.pop("array", False):
+        data = data.t
+    if (changed := options.pop("bounds", None)) is not None:
+        options = {"support": {"time": changed(data.time_bnds)}}
+    with pytest.raises(ValueError, match=text):
+        xs.fit(data, **({"support": "cells"} | options))
+
+
+def test_a_missing_label_needs_no_cell_and_points_may_be_named() -> None:
+    data = boxes()
+    lat = data.lat.values.copy()
+    lat[3] = np.nan
+    bounds = data.lat_bnds.values.copy()
+    bounds[3] = np.nan
+    holes = data.drop_vars("lat").assign_coords(lat=("lat", lat, data.lat.attrs))
+    support = {"lat": xr.DataArray(bounds, dims=("lat", "nv")), "lon": "points"}
+    with pytest.warns(xs.FitWarning, match="24 observations were left out because a label is NaN"):
+        statistics = xs.statistics(holes, SPACE, support=support)
+    assert statistics.count == 29 * 24 and statistics.parts[0].provenance["cells"] == ["lat"]

@@ -110,7 +110,9 @@ class Source:
     def block(self, values: Any, auxiliary: Sequence[Any], slices: Slices) -> Block:
         """Return the Block of these values and auxiliary arrays, which lie at `slices` of the whole."""
         coordinates, weights = self._split(auxiliary)
-        return Block(values, tuple(map(as_floats, coordinates)), weights, tuple(s.start for s in slices), None)
+        return Block(
+            values, tuple(map(as_floats, coordinates)), weights, tuple(s.start for s in slices), None
+        )
 
     def _split(self, auxiliary: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return coordinates and weights out of `auxiliary`."""

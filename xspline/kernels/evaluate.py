@@ -11,7 +11,15 @@ import numpy as np
 from xspline.kernels.block import Array, Floats, Layout, check_coordinates
 from xspline.kernels.engines import Engine, choose_engine, expand
 from xspline.kernels.rows import CoefficientRange, Rows, build_rows, unrolled
-from xspline.kernels.walk import SLAB_ROWS, SlabAxis, SlabBox, flat_labels, slab_axes_of, slab_boxes, slab_entries
+from xspline.kernels.walk import (
+    SLAB_ROWS,
+    SlabAxis,
+    SlabBox,
+    flat_labels,
+    slab_axes_of,
+    slab_boxes,
+    slab_entries,
+)
 from xspline.spaces import Space
 
 

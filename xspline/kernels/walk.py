@@ -24,6 +24,7 @@ from xspline.spaces import Space
 
 SLAB_ROWS = 1 << 15  # rows of one group in a slab: bounds the tables of features
 
+
 def flat_labels(x: Array) -> Floats:
     """Labels in one dimension, as float64; the ends of cells stay complex numbers."""
     flat = np.asarray(x).reshape(-1)

@@ -78,7 +78,9 @@ def evaluate(
         fit.coefficients if covariance is None else covariance.pairs,
         coordinates,
         layout,
-        over_cells(space, {n: x for n, x in zip(space.names, coordinates, strict=True) if n in target.bounds}),
+        over_cells(
+            space, {n: x for n, x in zip(space.names, coordinates, strict=True) if n in target.bounds}
+        ),
         tuple(0 if any(above) else orders.get(c, 0) for c in space.names),
         shape,
         chunks=chunks,

@@ -168,7 +168,9 @@ class Space:
     def reaching(self, near: Mapping[str, int]) -> Space:
         """Return the same space for sums that couple at least so many neighbours along some coordinates."""
         own = {name: f.support.near for name, f in zip(self.names, self.features, strict=True)}
-        reach = {name: n for name in own if (n := max(self.reach.get(name, 0), near.get(name, 0))) > own[name]}
+        reach = {
+            name: n for name in own if (n := max(self.reach.get(name, 0), near.get(name, 0))) > own[name]
+        }
         if reach == self.reach:
             return self
         bases: dict[str, Basis | int] = {name: basis for name, (_, basis) in self.axes.items()}

@@ -154,7 +154,9 @@ class CellMeans(PairFeatures):
             values = term.values(lower + (upper - lower) / 2, 0).T
             turns = (upper - lower) / term.period
             for k in range(1, term.harmonics + 1):
-                waves = slice(len(values) - 2 * (term.harmonics - k + 1), len(values) - 2 * (term.harmonics - k))
+                waves = slice(
+                    len(values) - 2 * (term.harmonics - k + 1), len(values) - 2 * (term.harmonics - k)
+                )
                 values[waves] *= np.sinc(k * turns)
             return values
         edges = term.panels(lower.min(initial=np.inf), upper.max(initial=-np.inf))

@@ -60,7 +60,11 @@ def bounds_of(
             raise unknown_name(str(name), "fitted coordinate for support=", coordinates)
         if given is None or (isinstance(given, str) and given == POINTS):
             continue
-        own = _variable_of(data, coordinates[name], name) if isinstance(given, str) and given == CELLS else given
+        own = (
+            _variable_of(data, coordinates[name], name)
+            if isinstance(given, str) and given == CELLS
+            else given
+        )
         if not isinstance(own, xr.DataArray):
             raise ValueError(
                 f"support={{{name!r}: {brief(given)}}} is unknown; pass 'cells', 'points', or a DataArray of bounds"
