@@ -132,7 +132,7 @@ class Factor:
         return Factor(self.axes, self.window, self.pairs.reshape(self.pairs.shape + (1,) * count), self.key)
 
     def padded(self, frame: Frame) -> Factor:
-        """The same factor with as many offsets as the frame has; sums of other observations may couple fewer functions."""
+        """The same factor with as many offsets as the frame has: other observations may couple more functions."""
         pairs, count = self.pairs, len(self.axes)
         for i, (axis, own) in enumerate(zip(self.axes, self.offsets, strict=True)):
             if (more := frame.offsets[axis] - own) > 0:  # those of functions active everywhere stay the last

@@ -2,4 +2,5 @@
 
 from xspline.spaces.means.cells import CellSpace as CellSpace
 from xspline.spaces.means.cells import as_cells as as_cells
+from xspline.spaces.means.cells import middle as middle
 from xspline.spaces.means.cells import neighbours as neighbours

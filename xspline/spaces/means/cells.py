@@ -7,7 +7,7 @@ Gauss quadrature that is exact to rounding; a mean of harmonics is their value i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,18 +18,32 @@ from numpy.typing import NDArray
 
 from xspline.spaces.bspline import Arrow, LocalSpline, SplineTerm
 from xspline.spaces.conversions import degrees_in
-from xspline.spaces.features import Features, Floats, Global, Harmonics, Integers, PairFeatures, Support
-from xspline.spaces.features import TermFunctions, frozen
+from xspline.spaces.features import (
+    Features,
+    Floats,
+    Global,
+    Harmonics,
+    Integers,
+    PairFeatures,
+    Support,
+    TermFunctions,
+    frozen,
+)
 from xspline.spaces.space import Space
 
 Complexes = NDArray[np.complex128]
 
 
-def as_cells(lower: Floats, upper: Floats) -> Complexes:
+def as_cells(lower: Any, upper: Any) -> Complexes:
     """Cells as complex numbers."""
     out = np.empty(np.shape(lower), dtype=np.complex128)
     out.real, out.imag = lower, upper
     return out
+
+
+def middle(x: Any) -> Floats:
+    """Labels, or the middles of cells."""
+    return np.asarray((x.real + x.imag) / 2 if np.iscomplexobj(x) else x)
 
 
 def _spline_of(features: Features) -> LocalSpline | None:
@@ -252,6 +266,14 @@ class CellSpace(Space):
         axis = self.axis(name)
         degrees = (degrees_in(axis.units) or 1.0) if axis.role == "latitude" else 0.0
         return CellMeans(features, self.near[name], degrees)
+
+    @staticmethod
+    def over(space: Space, coordinates: Sequence[Any]) -> Space:
+        """The space of means along those coordinates, one per coefficient axis, that are cells; else the same."""
+        own = space.own if isinstance(space, CellSpace) else space
+        known = zip(own.names, own.features, coordinates, strict=True)
+        near = {name: neighbours(f, x) for name, f, x in known if np.iscomplexobj(x)}
+        return CellSpace(own.reaching(near), near) if near else space
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CellSpace, (self.own, self.near)
