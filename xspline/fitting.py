@@ -731,7 +731,7 @@ def _read(
     else:
         agreed = space_over(given, coordinates, axes, extents)
     observed = observations_of(variables, coordinates, agreed, pooled, weights, holders, bounds)
-    agreed = agreed.reaching(observed[0].in_cells(agreed).reach)
+    agreed = agreed.coupling(observed[0].in_cells(agreed).coupled)
     # Where bases are defaults, what they do not span is batch.
     if space is None and not bases.keys() - set(pooled):
         own = given if isinstance(given, Mapping) else {}

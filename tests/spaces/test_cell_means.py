@@ -38,7 +38,7 @@ def space_of(basis: Basis, name: str = "x") -> Space:
 
 def over_cells(space: Space, cells: np.ndarray) -> CellSpace:
     near = {name: neighbours(f, cells) for name, f in zip(space.names, space.features, strict=True)}
-    return CellSpace(space.reaching(near), near)
+    return CellSpace(space.coupling(near), near)
 
 
 def integrated(space: Space, lower: np.ndarray, upper: np.ndarray, area: bool = False) -> np.ndarray:
@@ -115,12 +115,12 @@ def test_cells_that_are_not_in_the_domain_are_outside() -> None:
     assert (int(sums.count), sums.tally.outside, sums.tally.unlabelled) == (1, 2, 1)
 
 
-def test_a_reach_is_no_definition_and_travels() -> None:
+def test_what_is_coupled_is_no_definition_and_travels() -> None:
     space = space_of(BASES["bspline"])
-    wide = space.reaching({"x": 7})
+    wide = space.coupling({"x": 7})
     assert wide == space and wide.frame.offsets == (7,) and space.frame.offsets == (4,)
     for copy in (pickle.loads(pickle.dumps(wide)), Space.from_json(wide.to_json()), wide.described_by({})):
-        assert copy.reach == {"x": 7}
-    assert wide.reaching({"x": 5}) is wide and space.reaching({"x": 3}) is space
+        assert copy.coupled == {"x": 7}
+    assert wide.coupling({"x": 5}) is wide and space.coupling({"x": 3}) is space
     own = pickle.loads(pickle.dumps(CellSpace(wide, {"x": 7})))
     assert own.frame == wide.frame and own.features[0].width == 7

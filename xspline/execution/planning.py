@@ -347,7 +347,7 @@ def _factor_of_labels(source: Source, space: Space, axis: int) -> Factor:
     own = Space({name: space.basis(name)}, axes={name: space.axis(name)})
     if isinstance(space, CellSpace) and name in space.near:
         near = {name: space.near[name]}
-        own = CellSpace(own.reaching(near), near)
+        own = CellSpace(own.coupling(near), near)
     if not in_memory(labels):
         labels = np.linspace(*space.basis(name).integral_range(space.axis(name)), max(labels.shape))
     labels = to_host(labels).ravel()

@@ -624,12 +624,12 @@ def merge(statistics: Iterable[Statistics[Data]], *, repeated_holders: str = "er
             if part.count or part.digest not in {p.digest for p in known}:  # nothing, twice, is nothing
                 check_new(part, known, repeated_holders == "add")
                 parts.append(part)
-    alone, reach = len(listed) == 1, first.space
+    alone, space = len(listed) == 1, first.space
     for other in listed[1:]:
-        reach = reach.reaching(other.space.reach)
+        space = space.coupling(other.space.coupled)
     return replace(
         first,
-        space=reach,
+        space=space,
         parts=tuple(parts),
         _collapsed=any(contribution._collapsed for contribution in listed),
         _fitted=first._fitted if alone else None,

@@ -91,17 +91,17 @@ def space_over(
     coordinates: Mapping[str, xr.DataArray],
     axes: Mapping[str, Axis],
     extents: Mapping[str, tuple[float, float]],
-    reach: Callable[[str, Axis, xr.DataArray], Any] = lambda name, axis, c: axis.to_float(c.values),
+    numbers: Callable[[str, Axis, xr.DataArray], Any] = lambda name, axis, c: axis.to_float(c.values),
 ) -> Space:
     """Return the Space of some bases; those without a domain get the range of their coordinate.
 
-    Only coordinates of bases without a domain whose extent is not known are read. `reach` returns the numbers whose
+    Only coordinates of bases without a domain whose extent is not known are read. `numbers` returns the numbers whose
     range it is: labels, or the ends of their cells.
     """
     axes, extents = dict(axes), dict(extents)
     unbound = {n: c for n, c in coordinates.items() if bases[n].domain is None and c.ndim}
     for name, c in in_memory({n: c for n, c in unbound.items() if n not in extents}).items():
-        extents[name] = extent_of(reach(name, axes[name], c), axes[name], name)
+        extents[name] = extent_of(numbers(name, axes[name], c), axes[name], name)
     near = {}
     for name in unbound:
         with coordinate_in_errors(name):
@@ -109,7 +109,7 @@ def space_over(
     # Labels that get an epoch are read again, now exactly.
     for name, c in in_memory({n: unbound[n] for n, axis in near.items() if axis.epoch}).items():
         axes[name] = near[name]
-        extents[name] = extent_of(reach(name, near[name], c), near[name], name)
+        extents[name] = extent_of(numbers(name, near[name], c), near[name], name)
     return Space(bases, axes=axes, extents=extents)
 
 

@@ -190,7 +190,7 @@ def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> t
         tuple(projected(f.full(space.frame), projections) for f in term) for term in sums.gram.terms
     )
     window = tuple((0, k) for k in moment.shape[: len(space.names)])
-    smaller = Space(bases, axes={name: axis for name, (axis, _) in space.axes.items()}, reach=space.reach)
+    smaller = Space(bases, axes={name: axis for name, (axis, _) in space.axes.items()}, coupled=space.coupled)
     return replace(sums, window=window, gram=Gram(terms, sums.gram.batch_ndim), moment=moment), smaller
 
 

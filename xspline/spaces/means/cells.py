@@ -251,7 +251,7 @@ class CellSpace(Space):
     def __init__(self, space: Space, near: Mapping[str, int]) -> None:
         object.__setattr__(self, "axes", space.axes)
         object.__setattr__(self, "from_data", space.from_data)
-        object.__setattr__(self, "reach", space.reach)
+        object.__setattr__(self, "coupled", space.coupled)
         object.__setattr__(self, "own", space)
         object.__setattr__(self, "near", dict(near))
 
@@ -273,7 +273,7 @@ class CellSpace(Space):
         own = space.own if isinstance(space, CellSpace) else space
         known = zip(own.names, own.features, coordinates, strict=True)
         near = {name: neighbours(f, x) for name, f, x in known if np.iscomplexobj(x)}
-        return CellSpace(own.reaching(near), near) if near else space
+        return CellSpace(own.coupling(near), near) if near else space
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CellSpace, (self.own, self.near)

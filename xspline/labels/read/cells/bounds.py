@@ -41,7 +41,7 @@ def bounds_of(
     if support is None or (isinstance(support, str) and support == POINTS):
         return {}
     if isinstance(support, str) and support == CELLS:
-        named = {name: key for name, c in coordinates.items() if (key := _named_by(c)) is not None}
+        named = [name for name, c in coordinates.items() if _named_by(c) is not None]
         if not named:
             raise ValueError(
                 f"support='cells' takes cells from CF bounds, and none of {', '.join(coordinates)} names any; add them "
@@ -54,23 +54,20 @@ def bounds_of(
             f"support={brief(support)} is unknown; pass 'cells', or by coordinate 'cells', 'points' or bounds, as in "
             "support={'time': 'cells'}"
         )
-    found = {}
+    bounds = {}
     for name, given in support.items():
         if name not in coordinates:
             raise unknown_name(str(name), "fitted coordinate for support=", coordinates)
         if given is None or (isinstance(given, str) and given == POINTS):
             continue
-        own = (
-            _variable_of(data, coordinates[name], name)
-            if isinstance(given, str) and given == CELLS
-            else given
-        )
+        is_named = isinstance(given, str) and given == CELLS
+        own = _variable_of(data, coordinates[name], name) if is_named else given
         if not isinstance(own, xr.DataArray):
             raise ValueError(
                 f"support={{{name!r}: {brief(given)}}} is unknown; pass 'cells', 'points', or a DataArray of bounds"
             )
-        found[name] = _fitting(own, coordinates[name], name)
-    return found
+        bounds[name] = _fitting(own, coordinates[name], name)
+    return bounds
 
 
 def _named_by(coordinate: xr.DataArray) -> str | None:
@@ -210,7 +207,7 @@ def over_cells(space: Space, cells: Mapping[str, Array]) -> Space:
                 f"{name}: a cell of the data touches {near[name]} of the {features.size} functions on the circle; take "
                 f"{2 * near[name]} or more, or Fourier, whose cells may be as wide as they are"
             )
-    return CellSpace(space.reaching(near), near) if near else space
+    return CellSpace(space.coupling(near), near) if near else space
 
 
 def warn_of_cut(space: Space, cells: Mapping[str, Array]) -> None:
