@@ -137,6 +137,12 @@ def fit(
         residuals show is to decide, over periods of time (`docs/guide/errors.md`). None: independent ones.
     offsets, noise, reference
         Whether the holders that `holder` names differ by offsets and by their noise, as for :meth:`Statistics.solve`.
+    support
+        "cells" takes values for means over the cells around their labels, whose ends are the CF bounds of the
+        coordinates; coordinates without bounds stay points. By coordinate: {"time": "cells"}, "points", or a DataArray
+        of the ends, for a DataArray, out of which xarray leaves bounds. Integrals are exact; along latitude means are
+        by area. What does not lie wholly in the domain is left out. There is no fine field beside. None: values at
+        points.
 
     Returns
     -------
@@ -147,7 +153,7 @@ def fit(
     ValueError
         Names, labels or weights do not fit the data; `seconds` beside bases; a value is infinite; nothing is
         determined; the checkpoint is no directory, or of an earlier version; chunks are missing; a fine field is asked
-        for with ``compute=False`` or holders.
+        for with ``compute=False``, holders or cells; bounds are not there, or do not fit the labels.
 
     Warns
     -----
@@ -178,6 +184,18 @@ def fit(
     >>> field = xs.fit(data, time=xs.Polynomial(1), lat=xs.Polynomial(1), errors="auto")
     >>> field.summary().errors.partition(",")[0], field.stderr(time=months[:1], lat=2).attrs["method"]
     ('AR(1) along time', 'scores')
+
+    Means over intervals of x are lower than a peak, and give it back:
+
+    >>> ends = np.linspace(0, 10, 41)
+    >>> means = -np.diff(np.cos(2 * ends)) / 2 / np.diff(ends)  # of sin 2x
+    >>> x = xr.Variable("x", (ends[1:] + ends[:-1]) / 2, {"bounds": "x_bounds"})
+    >>> data = xr.Dataset({"u": ("x", means)}, {"x": x})
+    >>> data["x_bounds"] = ("x", "ends"), np.stack([ends[:-1], ends[1:]], axis=1)
+    >>> basis = xs.Fourier(1, period=np.pi)
+    >>> fields = [xs.fit(data, x=basis, support=s)["u"] for s in ("points", "cells")]
+    >>> [field.predict(x=np.pi / 4).round(3).item() for field in fields]
+    [0.99, 1.0]
     """
     check_errors(errors, compute=compute, checkpoint=checkpoint, fine=fine or None, robust=robust or None)
     fine = fine if errors is None else False
@@ -327,6 +345,13 @@ def statistics(
     >>> west = xs.statistics(data, x=xs.BSpline(12, domain=(0, 10)), holder="west")
     >>> west.holders, west.count
     (('west',), 200)
+
+    Statistics of means over cells are of the same space, and add to those of points:
+
+    >>> cells = xr.DataArray(np.stack([x - 0.02, x + 0.02], axis=1), {"x": x}, ("x", "ends"))
+    >>> east = xs.statistics(data[1:-1], west.space, holder="east", support={"x": cells[1:-1]})
+    >>> (west + east).count
+    398
     """
     check_errors(errors, compute=compute, checkpoint=checkpoint)
     agreed, observed = _read(
