@@ -148,7 +148,8 @@ class Factor:
         Batch extents of 1 broadcast against those of the factor. The axes `positions` of v are those of the factor, on
         its window; its batch axes are the last.
         """
-        self = self.padded(frame)
+        if (own := self.padded(frame)) is not self:
+            return own.apply(v, frame, positions)
         tails = self._tails(frame)
         for position, tail in zip(positions, tails, strict=True):
             if tail:  # repeat the first entries behind the last, so that a circle reads as a line
