@@ -26,7 +26,7 @@ from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, windows_
 from xspline.labels.fine.tiles import fine_costs, fine_field, is_large, is_tiled
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
-from xspline.labels.read.cells import bounds_of, range_of_cells, warn_of_cut
+from xspline.labels.read.cells import bounds_of, has_cells, range_of_cells, warn_of_cut
 from xspline.labels.read.cf import axis_of
 from xspline.labels.read.coordinates import coordinate_of, space_over, warn_of_degrees
 from xspline.labels.read.memory import AR1, check_errors
@@ -256,7 +256,7 @@ def _walk(
     if fine:
         _check_fine(compute, holder, support)
     elif by_default:
-        fine = bare and compute and holder is None and support is None
+        fine = bare and compute and holder is None and not has_cells(support)
     smooth = penalises_roughness(penalty)
 
     def read(coarse: bool) -> tuple[Space, list[Observations]]:
@@ -305,7 +305,7 @@ def _check_fine(compute: bool, holder: Any, support: Any) -> None:
         raise ValueError(
             "a fine field is fitted to values, which holders do not share: leave out holder=, or fine=True"
         )
-    if support is not None:
+    if has_cells(support):
         raise ValueError(
             "a fine field takes its neighbours for values at points, which means over cells are not: leave out "
             "fine=True, or support="

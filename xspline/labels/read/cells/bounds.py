@@ -24,6 +24,12 @@ CELLS, POINTS = "cells", "points"
 # ---- which
 
 
+def has_cells(support: Any) -> bool:
+    """Return whether a support says that there are cells."""
+    given = support.values() if isinstance(support, Mapping) else [support]
+    return not all(own is None or (isinstance(own, str) and own == POINTS) for own in given)
+
+
 def bounds_of(
     data: xr.DataArray | xr.Dataset, support: Any, coordinates: Mapping[str, xr.DataArray]
 ) -> dict[str, xr.DataArray]:
@@ -38,7 +44,7 @@ def bounds_of(
     ------
     ValueError : a support is none of these, there are no bounds, or they do not fit the coordinate.
     """
-    if support is None or (isinstance(support, str) and support == POINTS):
+    if support is None or (isinstance(support, str) and not has_cells(support)):
         return {}
     if isinstance(support, str) and support == CELLS:
         named = [name for name, c in coordinates.items() if _named_by(c) is not None]
@@ -58,7 +64,7 @@ def bounds_of(
     for name, given in support.items():
         if name not in coordinates:
             raise unknown_name(str(name), "fitted coordinate for support=", coordinates)
-        if given is None or (isinstance(given, str) and given == POINTS):
+        if not has_cells(given):
             continue
         is_named = isinstance(given, str) and given == CELLS
         own = _variable_of(data, coordinates[name], name) if is_named else given
