@@ -10,6 +10,7 @@ from xspline.solve.errors import TooLargeError
 from xspline.solve.families.base import Family
 from xspline.solve.families.modes import SpaceTimes, space_times
 from xspline.solve.families.orders import SeveralOrders, SingleOrder, several_orders, smoothed
+from xspline.solve.families.sphere import OnSphere
 from xspline.solve.kronecker.product import nearly_split
 from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of, spline_degrees
@@ -57,7 +58,9 @@ def family_for(
     if isinstance(requested, SpaceTime):
         return space_times(gram, space, names, requested)
     if isinstance(requested, Roughness):
-        Roughness(dict.fromkeys(names, 1.0), requested.order).strengths(space)  # has these derivatives
+        Roughness(1.0, requested.order, requested.geometry).strengths(space)  # has these derivatives
+        if requested.geometry:
+            return OnSphere(space, names)
         return SingleOrder(space, names, requested.order)
     single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
     if requested == "reml" and with_events(space):
