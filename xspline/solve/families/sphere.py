@@ -18,7 +18,6 @@ from xspline.solve.penalties.roughness import Roughness
 from xspline.solve.penalties.sphere import NAME, factors, sphere_of
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram
-from xspline.sums.integrals import integral
 
 
 class OnSphere(Family):
@@ -124,7 +123,7 @@ def spectrum(space: Space) -> tuple[Array, float, float]:
             if k and np.allclose(own, weights[:, k - 1], rtol=1e-9):  # cosine and sine of one wave
                 values[k] = values[k - 1]
             else:
-                values[k] = _eigenvalues(sum(w * r for w, r in zip(own, rough, strict=True)), mass)
+                values[k] = _eigenvalues(np.tensordot(own, rough, axes=1), mass)
     elif len(vectors) * len(mass) > 3000:
         raise ValueError(
             f"{space.names[lat]} and {space.names[lon]} have {len(mass)} × {len(vectors)} functions on a part of a "
@@ -133,8 +132,8 @@ def spectrum(space: Space) -> tuple[Array, float, float]:
             "geometry='sphere')"
         )
     else:
-        whole = sum(np.kron(r, a) for r, a in zip(rough, around, strict=True))
-        values = _eigenvalues(whole, np.kron(mass, around[0]))
+        whole = np.sum([np.kron(r, a) for r, a in zip(rough, around, strict=True)], axis=0)
+        values = _eigenvalues(whole, np.asarray(np.kron(mass, around[0])))
     values = np.sort(values.ravel())
     values[0] = 0.0
     log_mass = sum(
