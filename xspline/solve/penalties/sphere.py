@@ -57,7 +57,7 @@ def sphere_of(space: Space, what: str) -> Sphere:
     It raises ValueError, starting with `what`, where they are not recognised, or their domains or bases are none of a
     sphere.
     """
-    found = {}
+    names_of = {}
     for role in ("latitude", "longitude"):
         names = [name for name in space.names if space.axis(name).role == role]
         if len(names) != 1:
@@ -65,8 +65,8 @@ def sphere_of(space: Space, what: str) -> Sphere:
                 f"{what}: {len(names) or 'none'} of the coordinates {', '.join(space.names)} is a {role}, and a sphere "
                 f"has one; name it {role[:3]!r}, or give it the attribute standard_name={role!r} before the fit"
             )
-        found[role] = names[0]
-    lat, lon = found.values()
+        names_of[role] = names[0]
+    lat, lon = names_of.values()
     degrees = {name: degrees_in(space.axis(name).units) for name in (lat, lon)}
     for name, scale in degrees.items():
         if scale is None:

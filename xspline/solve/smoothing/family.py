@@ -107,7 +107,7 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
     costs = resources.costs
     if isinstance(family, SpaceTimes) and (nearly := _nearly(gram, matrix, family, solver, resources)):
         return nearly
-    estimable = method == "reml" and isinstance(family, SingleOrder)
+    estimable = method == "reml" and isinstance(family, SingleOrder | OnSphere)
     estimable = estimable and int(distinct(gram)[1].max(initial=0)) == 0  # probes are those of one system
 
     def iterating(name: str | None) -> Choice | None:
