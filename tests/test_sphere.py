@@ -62,9 +62,30 @@ def test_a_field_has_one_value_at_a_pole(tmp_path: Path) -> None:
     assert float((plane.max("lon") - plane.min("lon")).max()) > sigma / 10
 
 
+@pytest.mark.slow
+def test_iterations_choose_what_a_factorisation_chooses() -> None:
+    rng = np.random.default_rng(0)
+    lat, lon, time = np.arange(-85, 90, 10.0), np.arange(0, 360, 15.0), np.arange(24.0)
+    a, b, t = np.meshgrid(np.deg2rad(lat), np.deg2rad(lon), time, indexing="ij")
+    values = np.cos(a) ** 2 * np.sin(3 * a) * np.cos(2 * b + t / 4) + np.cos(a) * np.sin(b) * np.cos(t / 3)
+    values = np.where(rng.random(a.shape) < 0.3, np.nan, values + 0.3 * rng.standard_normal(a.shape))
+    data = xr.DataArray(values, {"lat": lat, "lon": lon, "time": time}, ["lat", "lon", "time"], name="u")
+    bases = {"lat": xs.BSpline(10, domain=(-90, 90)), "lon": 12, "time": 9}
+    penalty = xs.Roughness("reml", geometry="sphere")
+    exact, iterated = (data.spline.fit(bases, penalty=penalty, solver=s) for s in (None, "iterative"))
+    apart = np.log(iterated.summary()["lambda"] / exact.summary()["lambda"])
+    error = iterated.fits["u"].choice["error"]
+    assert set(error) == {"sphere", "time"}
+    assert all(abs(float(apart.sel(penalised=name))) < 4 * x for name, x in error.items())
+    at = {"lat": [0.0, 80.0, 90.0], "lon": [0.0, 90.0], "time": [5.5]}
+    first, second = (field.predict(at, stderr=True) for field in (exact, iterated))
+    assert float(abs(first.u - second.u).max()) < 0.1 * float(first.u_stderr.min())
+    assert second.u_stderr.values == pytest.approx(first.u_stderr.values, rel=0.25)  # 200 draws
+
+
 @pytest.mark.simulation
 def test_errors_near_a_pole_are_those_at_the_equator() -> None:
-    """The ratio of prediction errors at 80° and at the equator, with the geometry over 32 fields, and without, over 8."""
+    """The ratio of prediction errors at 80° and at the equator, over 32 fields; without the geometry over 8."""
     squares: dict[str | None, list[tuple[float, float]]] = {"sphere": [], None: []}
     lon = np.arange(0, 360, 10.0)
     for seed in range(32):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import sph_harm_y
 
+from xspline import Physics
 from xspline.solve import Roughness, SpaceTime, factorise, penalty_from_dict
 from xspline.solve.families.sphere import OnSphere
 from xspline.solve.kronecker.pcg import KroneckerSum
@@ -235,6 +236,8 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
         Roughness({"sphere": 0.5}).gram(GLOBE)
     with pytest.raises(ValueError, match="SpaceTime: its norm in space is that of a plane"):
         SpaceTime(time=Roughness("reml", geometry="sphere"))
+    with pytest.raises(ValueError, match="strengths of a Roughness alone, on no sphere"):
+        Roughness("reml", geometry="sphere") + Physics("u_t = D * u_xx", known={"D": 1.0})
     with pytest.raises(ValueError, match="are to be chosen by 'reml' from data"):
         Roughness("reml", geometry="sphere").gram(GLOBE)
     part = Space({"lat": BSpline(60, domain=(-60, 60)), "lon": BSpline(60, domain=(0, 200))})

@@ -15,7 +15,7 @@ from xspline.solve.families.determinant import Known, axis_spectrum
 from xspline.solve.kronecker.product import dense_of
 from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Roughness
-from xspline.solve.penalties.sphere import NAME, factors, sphere_of
+from xspline.solve.penalties.sphere import NAME, Sphere, factors, sphere_of
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram
 
@@ -34,7 +34,7 @@ class OnSphere(Family):
         self.alphas = tuple(tuple(own.get(name, 0) for name in self.names) for own in orders)
         owners = [0, 0, 0, *range(1, len(self.parameters))]
         self.design = np.eye(len(self.parameters))[owners]
-        own, log_mass, log_null = spectrum(space)
+        own, log_mass, log_null = spectrum(space, self.sphere)
         axes = [
             axis_spectrum(space, j, 2 if name in self.others else 0) for j, name in enumerate(space.names)
         ]
@@ -80,7 +80,9 @@ class OnSphere(Family):
         return Bounds(start, start + WEAKEST, upper, self.design @ start, np.full(len(terms), np.inf))
 
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
-        return dict(sides)
+        both = [name for name in self.names if name not in self.others]
+        named = dict.fromkeys(both, sides[NAME]) if NAME in sides else {}
+        return named | {name: side for name, side in sides.items() if name != NAME}
 
     def wiggly(self, v: Array, term: int, space: Space | None = None) -> Array:
         """Return what a term sees of v: of the sphere v without its mean there."""
@@ -97,13 +99,12 @@ class OnSphere(Family):
 
 
 @functools.lru_cache(maxsize=32)
-def spectrum(space: Space) -> tuple[Array, float, float]:
+def spectrum(space: Space, sphere: Sphere) -> tuple[Array, float, float]:
     """Return the eigenvalues of the roughness in the metric of the mass, ascending, 0 first; log|M| and log|NᵀN|.
 
     Around a circle of equal steps the matrices of longitude have common eigenvectors, and each of these has a problem
     along latitude alone. Elsewhere there is one problem of all functions.
     """
-    sphere = sphere_of(space, "Roughness(geometry='sphere')")
     terms, weighted = factors(space, sphere)
     lat, lon = sphere.axes
 

@@ -16,6 +16,7 @@ from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of, spline_degrees
 from xspline.solve.penalties.sobolev import Sobolev
 from xspline.solve.penalties.space_time import SpaceTime
+from xspline.solve.penalties.sphere import sphere_of
 from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, candidates
 from xspline.solve.system import Choice
 from xspline.spaces import Frame, Space
@@ -58,6 +59,8 @@ def family_for(
     if isinstance(requested, SpaceTime):
         return space_times(gram, space, names, requested)
     if isinstance(requested, Roughness):
+        if requested.geometry:
+            sphere_of(space, repr(requested))
         Roughness(1.0, requested.order, requested.geometry).strengths(space)  # has these derivatives
         if requested.geometry:
             return OnSphere(space, names)
