@@ -181,22 +181,23 @@ def single_valued(c: Floats, space: Space, sphere: Sphere) -> Floats:
     are nearest to them: those of one tangent plane, as exactly as the functions of longitude know a cosine. The
     functions that a pole sees take the difference, by the shortest change.
     """
+    if not (poles := sphere.poles(space)):
+        return c
     lat, lon = sphere.axes
     moved = np.moveaxis(c, (lat, lon), (0, 1))
     flat = moved.reshape(*moved.shape[:2], -1).copy()
     features = space.features[lon]
-    low, high = _range(space, space.names[lon])
     turn = np.linspace(0.0, sphere.width, 8 * features.size + 1)
-    values = features.design(np.linspace(low, high, turn.size))
-    constant = np.linalg.lstsq(values, np.ones((turn.size, 1)))[0]
-    waves = np.linalg.lstsq(values, np.stack([np.cos(turn), np.sin(turn)], axis=1))[0]
-    for pole in sphere.poles(space):
+    values = features.design(np.linspace(*_range(space, space.names[lon]), turn.size))
+    nearest = []  # what values and slopes become
+    for waves in ([np.ones_like(turn)], [np.cos(turn), np.sin(turn)]):
+        basis = np.linalg.lstsq(values, np.stack(waves, axis=1))[0]
+        nearest.append(basis @ np.linalg.pinv(values @ basis) @ values)
+    for pole in poles:
         both = np.stack(_at_pole(space, sphere, pole))
-        change = np.linalg.pinv(both)
-        for row, column, basis in zip(both, change.T, (constant, waves), strict=True):
+        for row, column, projection in zip(both, np.linalg.pinv(both).T, nearest, strict=True):
             seen = np.tensordot(row, flat, axes=1)
-            wanted = basis @ np.linalg.lstsq(values @ basis, values @ seen)[0]
-            flat += column[:, None, None] * (wanted - seen)
+            flat += column[:, None, None] * (projection @ seen - seen)
     return np.moveaxis(flat.reshape(moved.shape), (0, 1), (lat, lon))
 
 
