@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from tests.kernels.cases import pairwise
 from tests.kernels.test_accumulate import check, part
 from tests.kernels.test_engines import assert_same, moved
 from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.kernels.compiled import lanes
 from xspline.kernels.engines import ArrayApiEngine, CompiledEngine, Engine, choose_engine
 from xspline.kernels.points.cells import CellSizes
 from xspline.kernels.rows import function_values, locate
@@ -136,6 +138,47 @@ def test_slabs_that_cut_cells(slab: int, device: Device) -> None:
     sums = check(built, layout, space, engine=CompiledEngine(sizes=sizes))
     tiles = ArrayApiEngine(device.xp, device.device, sizes=sizes)
     assert_same(accumulate(moved(built, device), layout, space, engine=tiles), sums)
+
+
+@pytest.mark.parametrize("name", ["three cubics", "long circle", "waves last", "four lines"])
+@pytest.mark.parametrize("waiting", [0, 3000])
+def test_sums_of_cells_that_do_not_wait_for_further_rows(name: str, waiting: int) -> None:
+    """Rows are sorted as a whole, or in bands where too many members keep the sums from waiting."""
+    sizes = CellSizes(slab_entries=100, waiting_entries=waiting, run_cells=3)
+    built, layout = observations(SPACES[name])
+    check(built, layout, SPACES[name], engine=CompiledEngine(sizes=sizes))
+
+
+def test_members_too_many_for_sums_to_wait() -> None:
+    rng, layout = np.random.default_rng(0), Layout((Group((0,), (0, 1)),), (1,))
+    built = Block(rng.normal(size=(300, 12)), tuple(rng.uniform(*UNIT, (2, 300))))
+    sizes = CellSizes(slab_entries=1200, waiting_entries=1000)
+    check(built, layout, SPACES["two cubics"], engine=CompiledEngine(sizes=sizes))
+
+
+def test_single_precision_is_read_as_it_is_stored() -> None:
+    built, layout = observations(SPACES["three cubics"])
+    single = built.values.astype(np.float32)
+    stored = accumulate(replace(built, values=single), layout, SPACES["three cubics"])
+    assert_same(
+        stored, accumulate(replace(built, values=single.astype(float)), layout, SPACES["three cubics"])
+    )
+
+
+def test_lanes_are_what_numpy_does() -> None:
+    def loop(a, b, out) -> None:
+        total = lanes.spread(0.5)
+        for i in range(3):
+            x = lanes.product(lanes.spread(lanes.get(b, i)), lanes.load(a, i))
+            total = lanes.add_product(total, x, lanes.load(a, 2 * i))
+        lanes.store(out, 1, total)
+        lanes.put(out, 0, lanes.get(b, 2))
+
+    rng, (plain, twin) = np.random.default_rng(0), np.zeros((2, 9))
+    a, b = rng.normal(size=20), rng.normal(size=3)
+    loop(a, b, plain)
+    numba.njit(loop)(a, b, twin)
+    np.testing.assert_allclose(twin, plain, rtol=1e-14)
 
 
 @settings(max_examples=10)
