@@ -357,6 +357,25 @@ def contributions(  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=FAST)
+def quadratic(places, inverse, amplitude, smoothness, table, step, factors, out):  # type: ignore[no-untyped-def]
+    """Add the covariances [N, N] of sums of values at `places` [n, D] with `factors` [n, N] to `out`."""
+    axes, scales, count, sums = places.shape[1], amplitude.shape[0], places.shape[0], factors.shape[1]
+    across, squares, row, own = places.T.copy(), np.empty(count), np.empty(count), np.empty(sums)
+    precision, strength = np.empty((scales, axes, count)), np.empty((scales, count))
+    _toward(0, np.zeros(count, np.int64), inverse, amplitude, precision, strength)
+    for i in range(count):
+        _row(places[i], across, precision, strength, i + 1, smoothness, table, step, squares, row)
+        for n in range(sums):
+            own[n] = 0.5 * row[i] * factors[i, n]
+        for b in range(i):
+            for n in range(sums):
+                own[n] += row[b] * factors[b, n]
+        for n in range(sums):
+            for k in range(sums):
+                out[n, k] += factors[i, n] * own[k] + own[n] * factors[i, k]
+
+
+@compiled(fastmath=FAST)
 def whiten(places, earlier, filled, inverse, amplitude, smoothness, table, step, factors):  # type: ignore[no-untyped-def]
     """Turn sums of values at `places` [n, D] into sums of independent numbers of variance 1, `factors` [n, N] in place.
 

@@ -2,8 +2,9 @@
 
 A prediction is a sum of observations with known factors, so that the error of a sum of predictions is one of values of
 the field, at the nodes of the sum and at all observations, and of noise. Its variance under the model follows from the
-covariance of these values, in a form that can have no variance below zero: each is predicted from those before it that
-are near, in a random order, and what is left is independent (Vecchia 1988; Guinness 2018).
+covariance of these values. Of many the covariance takes a form that is no sum over pairs, and has no variance below
+zero: each is predicted from those before it that are near, in a random order, and what is left is independent (Vecchia
+1988; Guinness 2018). Smoother fields than many observations have would need more than near ones.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def covariance(field: Nearby, nodes: Array, weights: Array, terms: Terms) -> Arr
         solved = terms.solve(left)
         fitted = _rows_times(field, terms, solved)
         each = each[:, number:] + np.sqrt(scale) * terms.weight * p.counts[: p.count, None] * fitted
-        own = _between(model, p, np.concatenate([at, p.places[: p.count]]), np.concatenate([scaled, -each]))
+        places = np.concatenate([at, p.places[: p.count]])
+        own = _between(field, model, places, np.concatenate([scaled, -each]))
         own += model.noise * (each.T / p.counts[: p.count]) @ each
         if terms.held_back:
             # gᵀΛg, by what A and G have in common
@@ -113,15 +115,18 @@ def _rows_times(field: Nearby, terms: Terms, coefficients: Array) -> Array:
     return np.concatenate(parts)
 
 
-def _between(model: Model, p: Pyramid, places: Array, factors: Array) -> Array:
+def _between(field: Nearby, model: Model, places: Array, factors: Array) -> Array:
     """Return the covariance [N, N] of sums of values at places [n, D] with factors [n, N]."""
     from xspline.kriging import compiled
 
+    p, out = field.pyramid, np.zeros((factors.shape[1],) * 2)
     order = np.random.default_rng(0).permutation(len(places))
     at, white = np.ascontiguousarray(places[order]), np.ascontiguousarray(factors[order])
-    earlier, filled = _earlier(at / p.metric)
-    inverse, amplitude = model.between(p.spread)
-    compiled.whiten(at, earlier, filled, inverse, amplitude, model.smoothness, model.table, STEP, white)
+    of_model = (*model.between(p.spread), model.smoothness, model.table, STEP)
+    if field.is_dense:
+        compiled.quadratic(at, *of_model, white, out)
+        return out
+    compiled.whiten(at, *_earlier(at / p.metric), *of_model, white)
     return np.asarray(white.T @ white)
 
 
