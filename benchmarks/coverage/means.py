@@ -6,10 +6,10 @@ fit, 7 × 8 × 9 functions, with planes of any height); strengths are those of t
 labels. The trend is the slope of a straight line through the means of the months, `field.functional(weights,
 mean=box)`. Errors are the exact ones; of strengths that are known draws too.
 
-Bare fits: a Gaussian field of variance 1, over 240 labels of time (exponential covariance, 6 labels), and over 60 labels
-of time and 30 in space (Matérn 3/2, 5 and 6 labels), with a fifth of the values missing, and all within a gap; noise of
-standard deviation 0.3. Means are over boxes beside the gap and half within it; truths are means over three places in
-each cell. The trend is that of the field as it was in these months, not of a climate that it is a sample of.
+Bare fits: a Gaussian field of variance 1, over 240 labels of time (exponential covariance, 6 labels), and over 60
+labels of time and 30 in space (Matérn 3/2, 5 and 6 labels), with a fifth of the values missing, and all within a gap;
+noise of standard deviation 0.3. Means are over boxes beside the gap and half within it; truths are means over three
+places in each cell. The trend is that of the field as it was in these months, not of a climate that it is a sample of.
 
 Errors that last: AR(1) from month to month of 0.8, over 12 years about season and trend, also the same over 20° (red
 in space): the trend of the mean, by the exact error, which takes errors as independent, and by the jackknife over
@@ -148,7 +148,10 @@ LATTICES: dict[str, Lattice] = {
 
 
 def drawn(rng: Rng, lattice: Lattice) -> np.ndarray:
-    """A Gaussian field at `PARTS` places of each cell along each axis, from a periodic one (Dietrich and Newsam 1997)."""
+    """A Gaussian field at `PARTS` places of each cell along each axis, from one that is periodic.
+
+    Dietrich and Newsam (1997): circulant embedding.
+    """
     _, shape, lengths, correlation = lattice
     sizes = [4 * PARTS * n for n in shape]
     apart = [
@@ -172,8 +175,7 @@ def bare(rng: Rng, name: str) -> Result:
     noisy[rng.random(shape) < MISSING] = np.nan
     third = [n // 3 for n in shape]
     gap, beside, within = (
-        tuple(slice(start * n // 12, end * n // 12) for n in shape)
-        for start, end in ((4, 6), (7, 9), (3, 5))
+        tuple(slice(start * n // 12, end * n // 12) for n in shape) for start, end in ((4, 6), (7, 9), (3, 5))
     )
     noisy[gap] = np.nan
     labels = {"time": np.datetime64("2000-01-01", "ns") + np.arange(shape[0]) * np.timedelta64(30, "D")}

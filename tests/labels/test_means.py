@@ -11,6 +11,7 @@ import xspline as xs
 from tests import scatter
 from tests.labels.test_uncertainty import dense_covariance
 from tests.products import SEASONS, sst
+from xspline.kriging import fitting
 from xspline.kriging.likelihood import Windows
 from xspline.kriging.model import matern
 from xspline.labels.fine.field import rows_of as functions_at
@@ -457,7 +458,8 @@ def test_errors_of_a_fine_field_are_the_dense_formula() -> None:
     assert result.u_functional_stderr.method == "exact" and "neighbours" in result.u_functional_stderr.comment
 
 
-def test_errors_of_a_fine_field_at_points_are_those_of_maps() -> None:
+def test_errors_of_a_fine_field_at_points_are_those_of_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "MANY", fitting.FEW)  # windows of the data, which take time
     rng, y, x = np.random.default_rng(0), np.arange(36.0), np.arange(40.0)
     values = np.sin(x / 4) * np.cos(y / 5)[:, None] + rng.normal(0, 0.2, (36, 40))
     values[8:16, 10:24] = np.nan
@@ -474,9 +476,11 @@ def test_errors_of_a_fine_field_in_groups_of_labels(bare: xs.Field, monkeypatch:
     box = {"lat": (-10.0, 10.0)}
     expected = bare.mean(box, stderr=True).sst_stderr
     observations = bare.statistics.count
-    monkeypatch.setattr(whole, "MAX_PAIRS", 8 * whole.ARRAYS * (observations + 20) * 5)
+    monkeypatch.setattr(whole, "MAX_PAIRS", 8 * 6 * (observations + 20) * 5)
     np.testing.assert_allclose(bare.mean(box, stderr=True).sst_stderr, expected, rtol=1e-6)
-    with pytest.raises(xs.TooLargeError, match=r"the covariance of 16 labels of 'sst' takes .* pass fewer labels"):
+    with pytest.raises(
+        xs.TooLargeError, match=r"the covariance of 16 labels of 'sst' takes .* pass fewer labels"
+    ):
         bare.mean(box, covariance=True)
     with pytest.raises(ValueError, match="method='jackknife': the errors of a field with a fine part"):
         bare.mean(box, stderr=True, method="jackknife")
@@ -495,7 +499,9 @@ def test_terms_beside_a_fine_field_have_errors() -> None:
     at = xr.DataArray([1.0], {"time": time[7:8]})
     summed = trend.functional(at, stderr=True).sst_functional_stderr.item()
     assert summed == pytest.approx(trend.stderr(time=time[7:8]).item(), rel=1e-8)
-    with pytest.raises(ValueError, match="method='draws': the errors of a field with a fine part, and of terms"):
+    with pytest.raises(
+        ValueError, match="method='draws': the errors of a field with a fine part, and of terms"
+    ):
         trend.mean("time", stderr=True, method="draws")
 
 

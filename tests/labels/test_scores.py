@@ -219,5 +219,7 @@ def test_a_total_keeps_the_periods_that_error_bars_follow_from() -> None:
     alone = whole.collapse(periods=False)
     assert len(alone.parts) == 1 and alone.solve().stderr(PLACE).method == "exact"
     named = xs.statistics(data.mean(["lat", "lon"]), time=ar1.SEASON, errors="auto", holder="time.year")
-    with pytest.warns(xs.FitWarning, match="the total has none: error bars of its fields take errors as indep"):
+    with pytest.warns(
+        xs.FitWarning, match="the total has none: error bars of its fields take errors as indep"
+    ):
         named.collapse()

@@ -339,7 +339,9 @@ def contributions(  # type: ignore[no-untyped-def]
         _factorise(matrix, FLOOR * total)
         _toward(0, own_levels, inverse, amplitude, precision, strength)
         for s in range(first, last):
-            _row(targets[s], across, precision, strength, m, smoothness, table, step, squares, rows[s - first])
+            _row(
+                targets[s], across, precision, strength, m, smoothness, table, step, squares, rows[s - first]
+            )
         for n in range(sums):
             counted = False
             for a in range(m):

@@ -16,13 +16,11 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from xspline.kriging.model import STEP, Model
-from xspline.kriging.nearby import TOGETHER, Nearby
+from xspline.kriging.nearby import NEIGHBOURS, TAKEN, TOGETHER, Nearby
 from xspline.kriging.pyramid import Array, Index, Pyramid
 
-#: Values before it that each is predicted from.
-EARLIER = 30
-#: Rows of functions that are made at a time.
-ROWS = 20_000
+#: Values before it that each is predicted from: as many as a place has neighbours of the coarsest level.
+EARLIER = NEIGHBOURS[-1]
 
 
 class Terms(NamedTuple):
@@ -93,15 +91,16 @@ def _of_observations(p: Pyramid, items: Array) -> Array:
     for level in range(1, len(p.starts) - 1):
         own = slice(p.starts[level], p.starts[level + 1])
         if items[own].any():
-            out += p.counts[: p.count, None] * (items[own] / p.counts[own, None])[p.cell_of_observations(level)]
+            each = items[own] / p.counts[own, None]
+            out += p.counts[: p.count, None] * each[p.cell_of_observations(level)]
     return out
 
 
 def _summed(field: Nearby, terms: Terms, factors: Array) -> Array:
     """Return Φᵀ a of factors [n, N] of observations, [P, N]."""
     total = np.zeros_like(terms.sums)
-    for first in range(0, len(factors), ROWS):
-        own = slice(first, first + ROWS)
+    for first in range(0, len(factors), TAKEN):
+        own = slice(first, first + TAKEN)
         total += terms.functions(field.coordinates[own]).T @ factors[own]
     return total
 
@@ -110,7 +109,8 @@ def _rows_times(field: Nearby, terms: Terms, coefficients: Array) -> Array:
     """Return Φ g of coefficients [P, N] at the observations, [n, N]."""
     n = field.pyramid.count
     parts = [
-        terms.functions(field.coordinates[first : first + ROWS]) @ coefficients for first in range(0, n, ROWS)
+        terms.functions(field.coordinates[first : first + TAKEN]) @ coefficients
+        for first in range(0, n, TAKEN)
     ]
     return np.concatenate(parts)
 
@@ -139,7 +139,8 @@ def _earlier(places: Array) -> tuple[Index, Index]:
         # About half of a set twice as large are before.
         last = min(max(2 * first, 4 * EARLIER), n)
         many = min(3 * EARLIER if first else last, last)
-        near = np.atleast_2d(cKDTree(places[:last], compact_nodes=False, balanced_tree=False).query(places[first:last], np.arange(1, many + 1))[1])
+        tree = cKDTree(places[:last], compact_nodes=False, balanced_tree=False)
+        near = np.atleast_2d(tree.query(places[first:last], np.arange(1, many + 1))[1])
         before = near < np.arange(first, last)[:, None]
         rank = np.cumsum(before, axis=1)
         row, column = np.nonzero(before & (rank <= EARLIER))

@@ -291,9 +291,7 @@ class Nearby:
         combined = self.combined(
             *self.pyramid.neighbours(centres, self.wanted), targets, factors, blocks, with_variance
         )
-        return Predicted(
-            combined.mean, combined.variance * self.stretch(combined.left) ** 2, combined.trust
-        )
+        return Predicted(combined.mean, combined.variance * self.stretch(combined.left) ** 2, combined.trust)
 
     def combined(
         self, chosen: Index, filled: Index, targets: Array, factors: Array, blocks: Index, with_variance: bool

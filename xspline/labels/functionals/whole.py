@@ -19,8 +19,6 @@ from xspline.solve import TooLargeError
 from xspline.solve.progress import counted
 
 Array = np.ndarray
-#: Arrays of a number for each sum and item, of which there are so many at a time.
-ARRAYS = 6
 
 
 def variances(fit: Fit, marginals: Sequence[Marginal], *, covariance: bool) -> tuple[Array, Array]:
@@ -35,11 +33,13 @@ def variances(fit: Fit, marginals: Sequence[Marginal], *, covariance: bool) -> t
     total, batch = math.prod(counts), fit.variable.batch_shape
     items = max((member.pyramid.values.size for member in fine.members if member is not None), default=1)
     nodes = math.prod(_nodes(m, np.arange(len(m.rows)))[1].shape[1] for m in marginals)
-    step = max(int(MAX_PAIRS // (8 * ARRAYS * (items + nodes / total))), 1)
+    # Of each sum what items and nodes count, as they are and in local scales, and twice in turn
+    each = 8 * 6 * (items + nodes / total)
+    step = max(int(MAX_PAIRS / each), 1)
     if covariance and total > step:
         raise TooLargeError(
-            f"the covariance of {total:,} labels of {fit.name!r} takes {8 * ARRAYS * (items * total + nodes) / 2**30:.1f}"
-            f" GiB beside {items:,} observations, more than {MAX_PAIRS / 2**30:.0f}; pass fewer labels, or "
+            f"the covariance of {total:,} labels of {fit.name!r} takes {total * each / 2**30:.1f} GiB, as errors take "
+            f"all of {items:,} observations and cells, more than {MAX_PAIRS / 2**30:.0f}; pass fewer labels, or "
             "functional(weights) of what it is for"
         )
     variance, square = np.full((total, len(fine.members)), np.nan), np.zeros(())
