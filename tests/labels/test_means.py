@@ -482,8 +482,23 @@ def test_errors_of_a_fine_field_in_groups_of_labels(bare: xs.Field, monkeypatch:
         xs.TooLargeError, match=r"the covariance of 16 labels of 'sst' takes .* pass fewer labels"
     ):
         bare.mean(box, covariance=True)
+    monkeypatch.setattr(whole, "MAX_PAIRS", 10_000)
+    with pytest.raises(
+        xs.TooLargeError, match=r"is a sum over .* pairs of places, more than .* smaller ranges"
+    ):
+        bare.mean(stderr=True)
     with pytest.raises(ValueError, match="method='jackknife': the errors of a field with a fine part"):
         bare.mean(box, stderr=True, method="jackknife")
+
+
+def test_errors_of_a_fine_field_of_scattered_points() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(0, 10, (2, 120))
+    values = np.sin(x) + np.cos(y) + 0.1 * rng.normal(size=120)
+    points = xr.DataArray(values, {"x": ("obs", x), "y": ("obs", y)}, ("obs",), "u")
+    mean = points.spline.fit().mean({"x": (1, 9), "y": (1, 9)}, stderr=True)
+    truth = (np.cos(1) - np.cos(9) + np.sin(9) - np.sin(1)) / 8
+    assert 0.005 < mean.u_stderr < 0.1 and abs(mean.u - truth) < 3 * mean.u_stderr
 
 
 def test_terms_beside_a_fine_field_have_errors() -> None:

@@ -132,19 +132,19 @@ def _between(field: Nearby, model: Model, places: Array, factors: Array) -> Arra
 
 def _earlier(places: Array) -> tuple[Index, Index]:
     """Return the numbers of the nearest of the places before each place, [n, EARLIER], and how many there are."""
-    n = len(places)
+    n, last = len(places), 0
     chosen, filled = np.zeros((n, EARLIER), np.int64), np.zeros(n, np.int64)
-    first = 0
-    while first < n:
-        # About half of a set twice as large are before.
-        last = min(max(2 * first, 4 * EARLIER), n)
-        many = min(3 * EARLIER if first else last, last)
+    while last < n:
+        # About half of a set twice as large, or more, are before.
+        start, last = last, min(max(2 * last, 4 * EARLIER), n)
         tree = cKDTree(places[:last], compact_nodes=False, balanced_tree=False)
-        near = np.atleast_2d(tree.query(places[first:last], np.arange(1, many + 1))[1])
-        before = near < np.arange(first, last)[:, None]
-        rank = np.cumsum(before, axis=1)
-        row, column = np.nonzero(before & (rank <= EARLIER))
-        chosen[first + row, rank[row, column] - 1] = near[row, column]
-        filled[first:last] = np.minimum(rank[:, -1], EARLIER)
-        first = last
+        many = np.arange(1, (min(3 * EARLIER, last) if start else last) + 1)
+        for first in range(start, last, TAKEN):
+            own = np.arange(first, min(first + TAKEN, last))
+            near = tree.query(places[own], many)[1]
+            before = near < own[:, None]
+            rank = np.cumsum(before, axis=1)
+            row, column = np.nonzero(before & (rank <= EARLIER))
+            chosen[own[row], rank[row, column] - 1] = near[row, column]
+            filled[own] = np.minimum(rank[:, -1], EARLIER)
     return chosen, filled

@@ -422,10 +422,19 @@ class WithFunctionals(FieldText, Generic[Data]):
 
     @property
     def _steps(self) -> Mapping[str, float]:
-        """Distances between labels, where there is a fine field."""
+        """Distances between labels, where there is a fine field; of scattered points the width that each has."""
         fine = [fit.whole.first for fit in self.fits.values() if fit.whole is not None]
-        steps = [first.steps for first in fine if first is not None]
-        return dict(zip(self.space.names, map(float, steps[0]), strict=True)) if steps else {}
+        first = next((own for own in fine if own is not None), None)
+        if first is None:
+            return {}
+        steps = dict(zip(self.space.names, map(float, first.steps), strict=True))
+        fitted = self.statistics._fitted or {}
+        for j, name in enumerate(self.space.names):
+            together = sum(name in fitted and own.dims == fitted[name].dims for own in fitted.values())
+            if together > 1:
+                width = np.ptp(first.coordinates[:, j]) / fitted[name].size ** (1 / together)
+                steps[name] = max(steps[name], float(width))
+        return steps
 
     def _resolved(
         self, at: Any, options: Mapping[str, Any], gone: Sequence[str], stderr: bool

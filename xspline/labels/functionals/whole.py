@@ -84,6 +84,11 @@ def _covariance(
     shape = [fit.space.shape[axis] for axis in axes]
     functions = np.transpose(functions.reshape(-1, *shape), (0, *(1 + np.argsort(axes))))
     used = np.isfinite(nodes).all(axis=1) & weights.any(axis=0)
+    if member.is_dense and (pairs := (int(used.sum()) + member.pyramid.count) ** 2 / 2) > MAX_PAIRS:
+        raise TooLargeError(
+            f"the error of {own.size} labels of {fit.name!r} is a sum over {pairs:.1g} pairs of places, more than "
+            f"{MAX_PAIRS:.1g}; pass smaller ranges or fewer labels, or stderr=False"
+        )
     terms = _terms(fit, number, functions.reshape(own.size, -1).T)
     return functionals.covariance(member, nodes[used], np.ascontiguousarray(weights[:, used].T), terms)
 
