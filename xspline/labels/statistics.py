@@ -156,6 +156,12 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
         """Whether parts are periods that nobody named."""
         return all("period" in part.provenance for part in self.parts)
 
+    @property
+    def _kinds(self) -> list[tuple[str, ...]]:
+        """Along which coordinates observations are means over cells, for each kind of them; none is points."""
+        own = (part.provenance.get("kinds", [part.provenance.get("cells", [])]) for part in self.parts)
+        return sorted({tuple(kind) for kinds in own for kind in kinds})
+
     def _check_several(self) -> None:
         """Raise ValueError unless there are two parts, of which one can be left out."""
         if len(self.parts) < 2:
@@ -279,6 +285,7 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
         >>> len(statistics.collapse(periods=False).parts)
         1
         """
+        kinds = {"kinds": self._kinds} if any(self._kinds) else {}
         if not (periods and self.periods):
             if periods and self._decides and len(self.parts) > 1:
                 warn(
@@ -286,7 +293,8 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
                     "fields take errors as independent. Keep the parts, or pass periods=False to say so"
                 )
             sums = {name: self.total(name) for name in self.variables}
-            provenance = {"collapsed from": sorted(set().union(*(part.digests for part in self.parts)))}
+            digests = sorted(set().union(*(part.digests for part in self.parts)))
+            provenance = {"collapsed from": digests, **kinds}
             total = Part.of(sums, holder or "+".join(sorted(self.holders)), provenance)
             return replace(self, parts=(total,), _collapsed=True)
         parts = []
@@ -295,7 +303,7 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
             own.sort(key=lambda part: part.digest)
             sums = {n: Sums.merge([part.sums[n] for part in own], self.space.frame) for n in self.variables}
             digests = sorted(set().union(*(part.digests for part in own)))
-            kept = {"collapsed from": digests, "errors": "auto", "period": list(period)}
+            kept = {"collapsed from": digests, "errors": "auto", "period": list(period), **kinds}
             parts.append(Part.of(sums, f"{holder or ''} {period[2]} to {period[3]}".strip(), kept))
         return replace(self, parts=tuple(parts), _collapsed=True)
 
@@ -652,9 +660,12 @@ def merge(statistics: Iterable[Statistics[Data]], *, repeated_holders: str = "er
             if part.count or part.digest not in {p.digest for p in known}:  # nothing, twice, is nothing
                 check_new(part, known, repeated_holders == "add")
                 parts.append(part)
-    alone = len(listed) == 1
+    alone, space = len(listed) == 1, first.space
+    for other in listed[1:]:
+        space = space.coupling(other.space.coupled)
     return replace(
         first,
+        space=space,
         parts=tuple(parts),
         _collapsed=any(contribution._collapsed for contribution in listed),
         _fitted=first._fitted if alone else None,
