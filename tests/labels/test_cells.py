@@ -186,6 +186,13 @@ def test_chunks_holders_and_files_agree(tmp_path: Path) -> None:
     close(coefficients(lazy.solve(0)), coefficients(whole.solve(0)))
 
 
+def test_a_checkpoint_tells_cells_from_points(tmp_path: Path) -> None:
+    data, kept = boxes().chunk(lat=7), {"checkpoint": tmp_path / "kept"}
+    for support in ("cells", None, "cells"):
+        mine = xs.statistics(data, SPACE, support=support, **kept).parts[0]
+        assert mine.digest == xs.statistics(data, SPACE, support=support).parts[0].digest
+
+
 def test_cells_and_points_of_equal_labels_are_different_factors() -> None:
     data = boxes()
     parts = [xs.statistics(data, SPACE, support=s, holder=str(s)) for s in ("cells", None)]
