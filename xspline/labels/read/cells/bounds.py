@@ -230,9 +230,9 @@ def warn_of_cut(space: Space, cells: Mapping[str, Array]) -> None:
         cut = ((own.real < low) & (own.imag > low)) | ((own.real < high) & (own.imag > high))
         if cut.any():
             ends = own[cut].real.min(initial=low), own[cut].imag.max(initial=high)
-            raise_to = f"({axis.text(ends[0])}, {axis.text(ends[1])})"
+            wider = f"({axis.text(ends[0])}, {axis.text(ends[1])})"
             warn(
                 f"{int(cut.sum())} of {own.size} cells of {name!r} reach out of its domain {axis.text(low)} to "
-                f"{axis.text(high)}, and their observations were left out; a domain that holds them is {raise_to}, "
+                f"{axis.text(high)}, and their observations were left out; a domain that holds them is {wider}, "
                 "which xs.space(data, ..., support='cells') gives too"
             )
