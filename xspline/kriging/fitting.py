@@ -111,7 +111,8 @@ def in_neighbourhoods(pyramid: Pyramid, inner: Index) -> Array:
     """Return which items are neighbours of some observations, as the functions here ask for these, or are of these."""
     marked = np.zeros(pyramid.values.size, bool)
     marked[inner] = True
-    for wanted, beyond in itertools.product((NEIGHBOURS, *WINDOWS), (-1.0, *DISTANCES)):
+    withheld = [(NEIGHBOURS, _beyond(distance)) for distance in DISTANCES]
+    for wanted, beyond in (*((wanted, -1.0) for wanted in WINDOWS), *withheld):
         chosen, filled = pyramid.neighbours(pyramid.places[inner], wanted, beyond)
         marked[chosen[np.arange(chosen.shape[1]) < filled[:, None]]] = True
     return marked
@@ -162,7 +163,7 @@ def _calibration(field: Nearby, own: Index) -> tuple[Array, Array]:
     p, alone, blocks = field.pyramid, np.ones(1), np.arange(own.size + 1)
     knots = []
     for distance in DISTANCES:
-        chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, max(distance, float(np.finfo(float).eps)))
+        chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, _beyond(distance))
         if filled.min() == 0:
             break
         combined = field.combined(chosen, filled, p.places[own, None], alone, blocks, True)
@@ -176,6 +177,11 @@ def _calibration(field: Nearby, own: Index) -> tuple[Array, Array]:
         knots.append((math.log(max(np.median(combined.left), 1e-12)), own_stretch))
     shares, stretches = np.array(sorted(knots)).T
     return shares, stretches
+
+
+def _beyond(distance: float) -> float:
+    """Return the least distance of neighbours that are so far away, or of all but the observation itself."""
+    return max(distance, float(np.finfo(float).eps))
 
 
 def _windows(
