@@ -160,8 +160,9 @@ class Prior:
         root = vectors / np.sqrt(np.maximum(values, 0.25 / np.max(self.deviation) ** 2))
         z = _normal_draws(DRAWN_AROUND, size)
         points = np.clip(best + z @ root.T, self.low, self.high)
-        logarithms = np.array([-self.objective(x, windows)[0] for x in points]) + 0.5 * np.sum(z * z, axis=1)
-        return _weighted([self.model(x) for x in points], logarithms)
+        models, away = [self.model(x) for x in points], (points - self.mean) / self.deviation
+        likely = -np.array([windows.value(model) for model in models])
+        return _weighted(models, likely + 0.5 * np.sum(z * z - away * away, axis=1))
 
 
 def _weighted(models: list[Model], logarithms: Array) -> list[tuple[float, Model]]:
