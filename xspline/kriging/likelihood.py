@@ -116,12 +116,15 @@ class Windows:
             if solved is None:
                 return IMPOSSIBLE, gradient
             value += solved.value
-            outer = solved.freedom / solved.misfit * np.outer(solved.alpha, solved.alpha)
-            weights = lapack.dpotri(solved.root)[0].T - solved.explained @ solved.explained.T - outer
+            weights = lapack.dpotri(solved.root)[0].T
+            if window.fitted is not None:
+                weights -= solved.explained @ solved.explained.T
+            weights -= np.outer(solved.freedom / solved.misfit * solved.alpha, solved.alpha)
+            weights *= 0.5
             own = np.zeros(gradient.size)
             compiled.slopes(
                 window.places, window.levels, window.counts, inverse, amplitude, model.smoothness, model.table,
-                model.bend, STEP, np.ascontiguousarray(0.5 * weights), model.lengths, own,
+                model.bend, STEP, weights, model.lengths, own,
             )  # fmt: skip
             own[-1] *= model.noise
             gradient += own
