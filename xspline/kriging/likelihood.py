@@ -54,11 +54,6 @@ class _Solved:
         """−log L of the window."""
         return 0.5 * (self.determinant + self.freedom * math.log(self.misfit))
 
-    @property
-    def scale(self) -> float:
-        """The scale of the window."""
-        return self.misfit / self.freedom
-
     @functools.cached_property
     def precisions(self) -> Array:
         """The diagonal of K⁻¹."""
@@ -132,7 +127,7 @@ class Windows:
 
     def scales(self, model: Model) -> Array:
         """Return the scale that each window decides on, yᵀ P y/(m − p)."""
-        return np.array([x.scale for _, x in self._each(model) if x is not None])
+        return np.array([x.misfit / x.freedom for _, x in self._each(model) if x is not None])
 
     def residuals(self, model: Model) -> tuple[float, float]:
         """Return the mean leverage of observations, and the mean weighted square of what the field leaves of them."""
@@ -146,27 +141,22 @@ class Windows:
         if solved is None:
             return math.nan, math.nan, math.nan, np.full(int((window.levels == 0).sum()), np.nan)
         leverages, squares = solved.residuals(window, model)
-        return solved.scale, float(np.mean(leverages)), float(np.mean(squares)), solved.withheld(window)
+        scale = solved.misfit / solved.freedom
+        return scale, float(np.mean(leverages)), float(np.mean(squares)), solved.withheld(window)
 
     def _each(self, model: Model) -> Iterator[tuple[Window, _Solved | None]]:
         """Yield each window with its solution; None where its covariance is not positive definite to rounding."""
-        inverse, amplitude = model.between(self.spread)
-        for window in self.items:
-            root = self._root(window, model, inverse, amplitude)
-            yield window, None if root is None else _solved(root, window)
-
-    def _root(self, window: Window, model: Model, inverse: Array, amplitude: Array) -> Array | None:
-        """Return U with Uᵀ U = K, in Fortran order; None where there is none."""
         from xspline.kriging import compiled
 
-        size = window.values.size
-        matrix = np.zeros((size, size))
-        compiled.covariances(
-            window.places, window.levels, window.counts, inverse, amplitude,
-            model.smoothness, model.table, STEP, model.noise, matrix,
-        )  # fmt: skip
-        root, info = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
-        return None if info else root
+        inverse, amplitude = model.between(self.spread)
+        for window in self.items:
+            matrix = np.zeros((window.values.size,) * 2)
+            compiled.covariances(
+                window.places, window.levels, window.counts, inverse, amplitude,
+                model.smoothness, model.table, STEP, model.noise, matrix,
+            )  # fmt: skip
+            root, info = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
+            yield window, None if info else _solved(root, window)
 
 
 def _solved(root: Array, window: Window) -> _Solved:

@@ -160,8 +160,10 @@ class Nearby:
 
     @property
     def _sandwiched(self) -> int:
-        """The level in whose cells errors are added up; of all observations only the coarse ones are known."""
-        return self.pyramid.level_of(SANDWICHED, 0 if self.sampled is None else 2)
+        """The first level of few cells, where errors are added up; only coarse ones are of all observations."""
+        lowest = 0 if self.sampled is None else 2
+        few = np.diff(self.pyramid.starts)[lowest:] <= SANDWICHED
+        return lowest + (int(np.argmax(few)) if few.any() else few.size - 1)
 
     def cell_means(self, functions: Callable[[Array], Array]) -> Array:
         """Return the means of functions [n, P] of coordinates over the cells of `error_root`, as [m, P].
