@@ -13,6 +13,7 @@ import numpy as np
 
 from xspline import notebook
 from xspline.arguments import NotAnArray, is_number
+from xspline.solve.penalties.region import Region
 from xspline.spaces import BSpline, Space, Union
 from xspline.spaces.basis import plain_number
 from xspline.sums import Factor, Gram
@@ -41,7 +42,8 @@ class Penalty(NotAnArray, ABC):
         if kind == "ridge":
             return Ridge(data["strength"])
         if kind == "roughness":
-            return Roughness(data["strength"], data["order"])
+            where = data.get("where")
+            return Roughness(data["strength"], data["order"], where and Region.from_dict(where))
         if kind == "sum":
             return PenaltySum(tuple(Penalty.from_dict(part) for part in data["parts"]))
         if kind in Penalty.kinds:
@@ -140,8 +142,11 @@ class Roughness(Penalty):
 
     order: int
     _strength: float | str | tuple[tuple[str, float], ...]
+    where: Region | None
 
-    def __init__(self, strength: float | str | Mapping[str, float] = AUTOMATIC[0], order: int = 2) -> None:
+    def __init__(
+        self, strength: float | str | Mapping[str, float] = AUTOMATIC[0], order: int = 2, where: Any = None
+    ) -> None:
         if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
             raise ValueError(
                 f"Roughness: order is the integer order of a derivative, at least 0, not {order!r}"
@@ -164,6 +169,11 @@ class Roughness(Penalty):
         else:
             raise ValueError("Roughness: the mapping of names to strengths is empty; pass penalty=0 for none")
         object.__setattr__(self, "_strength", frozen)
+        object.__setattr__(self, "where", None if where is None else Region.of(where))
+        if self.where is not None and self.criterion not in (None, AUTOMATIC[0]):
+            raise ValueError(
+                f"Roughness: with where= strengths are numbers or chosen by 'reml', not by {self.criterion!r}"
+            )
 
     @property
     def strength(self) -> float | str | dict[str, float]:
@@ -206,20 +216,26 @@ class Roughness(Penalty):
     def gram(self, space: Space) -> Gram:
         """Σ_j λ_j R_j ⊗ M_rest, R_j roughness and M_i mass matrices: a term for each smoothed coordinate."""
         strengths = self.strengths(space)
-        mass = [integral(space, j, 0) for j in range(len(space.names))]
+        masked = () if self.where is None else self.where.axes(space)
         terms = []
         for j, name in enumerate(space.names):
             if name in strengths:
-                rough = roughness(space, j, self.order) if self.order else spline_mass(space, j)
-                terms.append(scaled_term([*mass[:j], rough, *mass[j + 1 :]], strengths[name]))
+                factors = [integral(space, i, 0) for i in range(len(space.names)) if i not in {j, *masked}]
+                if self.where is not None:
+                    factors.append(self.where.factor(space, j, self.order if j in masked else 0))
+                if j not in masked:
+                    factors.append(roughness(space, j, self.order) if self.order else spline_mass(space, j))
+                terms.append(scaled_term(factors, strengths[name]))
         return Gram(tuple(terms))
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"kind": "roughness", "strength": λ, {name: λ} or a criterion, "order": order}``."""
-        return {"kind": "roughness", "strength": self.strength, "order": self.order}
+        """``{"kind": "roughness", "strength": λ, {name: λ} or a criterion, "order": order}``, and ``where``."""
+        where = {} if self.where is None else {"where": self.where.to_dict()}
+        return {"kind": "roughness", "strength": self.strength, "order": self.order, **where}
 
     def __repr__(self) -> str:
-        return f"Roughness({self.strength!r}, order={self.order})"
+        where = "" if self.where is None else f", where={self.where!r}"
+        return f"Roughness({self.strength!r}, order={self.order}{where})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -300,7 +316,7 @@ def rounded(penalty: Penalty) -> Penalty:
 
     def read(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: read(x) for key, x in value.items()}
+            return {key: x if key == "where" else read(x) for key, x in value.items()}
         if isinstance(value, list):
             return [read(x) for x in value]
         return float(f"{value:.3g}") if isinstance(value, float) else value
