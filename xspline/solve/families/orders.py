@@ -20,6 +20,7 @@ from xspline.solve.families.determinant import (
     spectrum,
 )
 from xspline.solve.parallel import Resources
+from xspline.solve.penalties.region import Region
 from xspline.solve.penalties.roughness import AUTOMATIC, Penalty, Roughness, spline_degrees
 from xspline.solve.penalties.sobolev import Sobolev, multi_indices
 from xspline.spaces import Space
@@ -34,6 +35,8 @@ class SingleOrder(Family):
 
     Events beside a trend have one of order 0 too.
     """
+
+    where: Region | None = None
 
     def __init__(self, space: Space, names: Sequence[str], order: int) -> None:
         super().__init__(space, names)
@@ -66,10 +69,11 @@ class SingleOrder(Family):
 
     def penalty(self, rho: Array) -> Penalty:
         strengths = [float(x) for x in np.exp(rho)]
-        rough = Roughness(dict(zip(self.names, strengths, strict=False)), self.order)
+        rough = Roughness(dict(zip(self.names, strengths, strict=False)), self.order, self.where)
         if not self.events:
             return rough
-        return rough + Roughness(dict(zip(self.events, strengths[len(self.names) :], strict=True)), 0)
+        events = dict(zip(self.events, strengths[len(self.names) :], strict=True))
+        return rough + Roughness(events, 0, self.where)
 
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
         return Known(*self.spectrum.at(rho))
@@ -81,6 +85,50 @@ class SingleOrder(Family):
 
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
         return {name: side for name, side in sides.items() if name in self.names}
+
+
+class OverRegion(SingleOrder):
+    """`Roughness` over a region: Λ is factorised, and knows of constants alone along the coordinates of the region."""
+
+    def __init__(self, space: Space, names: Sequence[str], order: int, where: Region) -> None:
+        super().__init__(space, names, order)
+        self.where = where
+        masked = [space.names[j] for j in where.axes(space)]
+        self.lowest = {name: 1 if name in masked else order for name in self.names}
+
+    def on(self, space: Space, gram: Gram) -> OverRegion:
+        return OverRegion(space, self.names, self.order, self.where)
+
+    @cached_property
+    def free(self) -> list[Array]:
+        """The functions along each smoothed coordinate whose products cost nothing, [K, m]."""
+        axes = [axis_spectrum(self.alone, j, self.lowest[name]) for j, name in enumerate(self.names)]
+        return [
+            axis.vectors[:, : axis.free] if name in self.events else axis.smooth
+            for name, axis in zip(self.names, axes, strict=True)
+        ]
+
+    @property
+    def null(self) -> int:  # type: ignore[override]
+        return self.space.size // self.alone.size * math.prod(own.shape[1] for own in self.free)
+
+    @property
+    def log_null(self) -> float:  # type: ignore[override]
+        own = sum(self.null / n.shape[1] * np.linalg.slogdet(n.T @ n)[1] for n in self.free)
+        others = [j for j, name in enumerate(self.space.names) if name not in self.names]
+        return float(own + sum(self.null / self.space.shape[j] * axis_spectrum(self.space, j, 0).log_null for j in others))
+
+    def wiggly(self, v: Array, term: int, space: Space | None = None) -> Array:
+        space = space or self.space
+        name = (*self.names, *self.events)[term]
+        if name in self.events and term >= len(self.names):
+            return v
+        axis = space.names.index(name)
+        return axis_spectrum(space, axis, self.lowest[name]).wiggly(v, axis)
+
+    def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
+        wiggly = partial(self.wiggly, space=self.alone)
+        return pinned(self.space, self.alone, self.penalty(rho), wiggly, resources, self.free)
 
 
 class SeveralOrders(Family):

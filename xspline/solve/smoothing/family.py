@@ -9,7 +9,7 @@ from xspline.solve.batch import distinct
 from xspline.solve.errors import TooLargeError
 from xspline.solve.families.base import Family
 from xspline.solve.families.modes import SpaceTimes, space_times
-from xspline.solve.families.orders import SeveralOrders, SingleOrder, several_orders, smoothed
+from xspline.solve.families.orders import OverRegion, SeveralOrders, SingleOrder, several_orders, smoothed
 from xspline.solve.kronecker.product import nearly_split
 from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of, spline_degrees
@@ -58,6 +58,8 @@ def family_for(
         return space_times(gram, space, names, requested)
     if isinstance(requested, Roughness):
         Roughness(dict.fromkeys(names, 1.0), requested.order).strengths(space)  # has these derivatives
+        if requested.where is not None:
+            return OverRegion(space, names, requested.order, requested.where)
         return SingleOrder(space, names, requested.order)
     single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
     if requested == "reml" and with_events(space):
@@ -104,7 +106,7 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
     costs = resources.costs
     if isinstance(family, SpaceTimes) and (nearly := _nearly(gram, matrix, family, solver, resources)):
         return nearly
-    estimable = method == "reml" and isinstance(family, SingleOrder)
+    estimable = method == "reml" and isinstance(family, SingleOrder) and family.where is None
     estimable = estimable and int(distinct(gram)[1].max(initial=0)) == 0  # probes are those of one system
 
     def iterating(name: str | None) -> Choice | None:
@@ -141,7 +143,7 @@ def _exact(gram: Gram, matrix: Gram, family: Family, solver: str | None, resourc
     operations = choice.operations
     inverse = choice.searching - choice.operations
     searches = 1.0
-    if isinstance(family, SeveralOrders):  # Λ is factorised as G + Λ is, over the smoothed coordinates
+    if isinstance(family, SeveralOrders | OverRegion):  # Λ is factorised as G + Λ is, over the smoothed coordinates
         alone = family.unit.gram(family.alone)
         own = candidates(alone, Gram(()), family.alone.frame, exact=True, resources=resources)[0]
         nbytes += own.nbytes
