@@ -106,10 +106,11 @@ class Physics(SolvedApart):
                 f"Physics: strength={own!r} is not finite and not negative; pass such a number, {REML!r} or {HARD!r}"
             )
         if self.beside is not None and self.beside.criterion:
-            if not isinstance(self.beside, Roughness) or self.beside.criterion != REML:
+            own = self.beside
+            if not isinstance(own, Roughness) or own.criterion != REML or own.where is not None:
                 raise ValueError(
                     f"{self.beside!r} + Physics: beside an equation restricted likelihood chooses the strengths of a "
-                    "Roughness alone; pass xs.Roughness(), or strengths as numbers"
+                    "Roughness over the whole domain alone; pass xs.Roughness(), or strengths as numbers"
                 )
 
     @property

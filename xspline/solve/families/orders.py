@@ -69,11 +69,11 @@ class SingleOrder(Family):
 
     def penalty(self, rho: Array) -> Penalty:
         strengths = [float(x) for x in np.exp(rho)]
-        rough = Roughness(dict(zip(self.names, strengths, strict=False)), self.order, self.where)
+        rough = Roughness(dict(zip(self.names, strengths, strict=False)), self.order, where=self.where)
         if not self.events:
             return rough
         events = dict(zip(self.events, strengths[len(self.names) :], strict=True))
-        return rough + Roughness(events, 0, self.where)
+        return rough + Roughness(events, 0, where=self.where)
 
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
         return Known(*self.spectrum.at(rho))
@@ -93,8 +93,8 @@ class OverRegion(SingleOrder):
     def __init__(self, space: Space, names: Sequence[str], order: int, where: Region) -> None:
         super().__init__(space, names, order)
         self.where = where
-        masked = [space.names[j] for j in where.axes(space)]
-        self.lowest = {name: 1 if name in masked else order for name in self.names}
+        self.masked = tuple(space.names[j] for j in where.axes(space))
+        self.lowest = {name: 1 if name in self.masked else order for name in self.names}
 
     def on(self, space: Space, gram: Gram) -> OverRegion:
         return OverRegion(space, self.names, self.order, self.where)
@@ -119,12 +119,15 @@ class OverRegion(SingleOrder):
         return float(own + sum(self.null / self.space.shape[j] * axis_spectrum(self.space, j, 0).log_null for j in others))
 
     def wiggly(self, v: Array, term: int, space: Space | None = None) -> Array:
-        space = space or self.space
-        name = (*self.names, *self.events)[term]
-        if name in self.events and term >= len(self.names):
+        if term >= len(self.names):  # events cost themselves
             return v
-        axis = space.names.index(name)
-        return axis_spectrum(space, axis, self.lowest[name]).wiggly(v, axis)
+        space = space or self.space
+        own = self.masked if self.names[term] in self.masked else (self.names[term],)
+        flat = v
+        for name in own:
+            axis = space.names.index(name)
+            flat = flat - axis_spectrum(space, axis, self.lowest[name]).wiggly(flat, axis)
+        return v - flat
 
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
         wiggly = partial(self.wiggly, space=self.alone)

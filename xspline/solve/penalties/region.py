@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 # What land counts, of what sea does, so that coefficients there are determined: the share of a roughness of order 1, with
 # as large a diagonal. From 1e-10 to 1e-6 fields in the sea differ by 1e-3 of their errors.
-LAND = 1e-8
+LAND = 1e-7
 
 
 @dataclass(frozen=True)
@@ -153,17 +153,22 @@ def contracted(given: Array, parts: list[Array]) -> Array:
     return given
 
 
+def _ordered(pairs: Array) -> Array:
+    """[K_1, O_1, K_2, ..] to [K.., O..]."""
+    return pairs.transpose([*range(0, pairs.ndim, 2), *range(1, pairs.ndim, 2)])
+
+
 @functools.lru_cache(maxsize=64)
 def _factor(region: Region, space: Space, along: int, order: int) -> Factor:
     mask, own = region._on(space, order, along)
     count = len(own)
-    interleaved = contracted(mask.astype(np.float64), list(own.values()))
-    pairs = interleaved.transpose([*range(0, 2 * count, 2), *range(1, 2 * count, 2)])
-    low = min(order, 1)
-    whole: Any = np.ones(())
-    for j in own:
-        whole = np.multiply.outer(whole, integral(space, j, low if j == along else 0).pairs)
-    whole = whole.transpose([*range(0, 2 * count, 2), *range(1, 2 * count, 2)])
+    pairs = _ordered(contracted(mask.astype(np.float64), list(own.values())))
+    # On land gradients along all axes count alike, so that strengths which are far apart determine it as well.
+    slopes = list(own) if order and along in own else [-1]
+    whole = sum(
+        _ordered(functools.reduce(np.multiply.outer, [integral(space, j, int(j == slope)).pairs for j in own]))
+        for slope in slopes
+    )
     diagonal = (..., *(0,) * count)
     pairs = pairs + LAND * float(pairs[diagonal].sum() / whole[diagonal].sum()) * whole
     window = tuple((0, k) for k in pairs.shape[:count])

@@ -43,7 +43,7 @@ class Penalty(NotAnArray, ABC):
             return Ridge(data["strength"])
         if kind == "roughness":
             where = data.get("where")
-            return Roughness(data["strength"], data["order"], where and Region.from_dict(where))
+            return Roughness(data["strength"], data["order"], where=where and Region.from_dict(where))
         if kind == "sum":
             return PenaltySum(tuple(Penalty.from_dict(part) for part in data["parts"]))
         if kind in Penalty.kinds:
@@ -138,6 +138,29 @@ class Roughness(Penalty):
     order : int
         Order of the derivative, at most the degree of each B-spline it applies to. Order 0 draws values to zero, along
         a union those of its B-spline.
+    where : DataArray of bool, optional
+        True where there is sea. Roughness is integrated over the cells of these labels alone, so that waters on two
+        sides of land know nothing of each other, and what is predicted on land means nothing. Its dimensions are fitted
+        coordinates with B-splines; a cell reaches half-way to the next labels, and the cells cover the domain. Land is
+        a wall where it holds as many whole knot intervals as the degree, and meets other land along sides and not at
+        corners alone: one cell wide, it takes 3 intervals of cubic B-splines in each cell, with knots on its borders,
+        or degree 1 and order 1. A fit warns where functions reach over land. Strengths are numbers, or "reml".
+
+    Examples
+    --------
+    Two basins of five cells, and a wall of one cell between them:
+
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> import xspline as xs
+    >>> x = np.arange(0.5, 11)
+    >>> level = xr.DataArray(np.where(x < 5.5, 1.0, 5.0), {"x": x}, name="level").where(x != 5.5)
+    >>> basins = {"x": xs.BSpline(3 * 11 + 3, domain=(0, 11))}
+    >>> field = level.spline.fit(basins, penalty=xs.Roughness(1e-3, where=level.notnull()))
+    >>> field.predict(x=[4.5, 6.5]).values.round(3)
+    array([1., 5.])
+    >>> level.spline.fit(basins, penalty=xs.Roughness(1e-3)).predict(x=[4.5, 6.5]).values.round(3)
+    array([1., 5.])
     """
 
     order: int
@@ -145,7 +168,7 @@ class Roughness(Penalty):
     where: Region | None
 
     def __init__(
-        self, strength: float | str | Mapping[str, float] = AUTOMATIC[0], order: int = 2, where: Any = None
+        self, strength: float | str | Mapping[str, float] = AUTOMATIC[0], order: int = 2, *, where: Any = None
     ) -> None:
         if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
             raise ValueError(
