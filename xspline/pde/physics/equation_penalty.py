@@ -110,7 +110,7 @@ class Physics(SolvedApart):
             if not isinstance(own, Roughness) or own.criterion != REML or own.where is not None:
                 raise ValueError(
                     f"{self.beside!r} + Physics: beside an equation restricted likelihood chooses the strengths of a "
-                    "Roughness over the whole domain alone; pass xs.Roughness(), or strengths as numbers"
+                    "Roughness alone, without where=; pass xs.Roughness(), or strengths as numbers"
                 )
 
     @property

@@ -131,7 +131,7 @@ class Region:
             parts += (-1) ** sum(ahead) * contracted(blocks.astype(np.float64), active)
         sea = contracted(mask.astype(np.float64), [t.astype(np.float64) for t in touched]) > 0
         worst = np.unravel_index(np.argmax(parts), parts.shape)
-        place = {n: float(space.features[j].labels()[k]) for n, j, k in zip(names, own, worst, strict=True)}  # type: ignore[arg-type]
+        place = {n: float(space.features[j].sample()[k]) for n, j, k in zip(names, own, worst, strict=True)}
         return int((parts > 1.5).sum()), int(sea.sum()), place
 
     def _on(self, space: Space, order: int = 0, along: int = -1) -> tuple[NDArray[np.bool_], dict[int, Array]]:
