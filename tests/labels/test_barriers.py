@@ -46,6 +46,7 @@ def error(values: xr.DataArray, truth: xr.DataArray, data: xr.DataArray) -> floa
 @pytest.mark.parametrize(
     ("degree", "order", "per_cell"), [(1, 1, 1), (2, 2, 2), pytest.param(3, 2, 3, marks=pytest.mark.slow)]
 )
+@pytest.mark.filterwarnings("ignore:.*is at its upper bound")
 def test_basins_are_fitted_as_if_each_were_alone(degree: int, order: int, per_cell: int) -> None:
     truth, data, sea = basins()
     whole, grid = splines(degree=degree, per_cell=per_cell), {"x": truth.x, "y": truth.y}
@@ -68,23 +69,23 @@ def test_basins_are_fitted_as_if_each_were_alone(degree: int, order: int, per_ce
 def test_nothing_leaks_through_a_wall() -> None:
     truth, data, sea = basins()
     grid, penalty = {"x": truth.x, "y": truth.y}, xs.Roughness(1e-4, where=sea)
-    fits = [d.spline.fit(splines(), penalty=penalty) for d in (data, data + 100.0 * (data.x > WALL))]
+    fits = [d.spline.fit(splines(), penalty=penalty) for d in (data, (data + 100.0 * (data.x > WALL)).rename("u"))]
     one, other = (fit.predict(grid, stderr=True) for fit in fits)
     moved = (other.u - one.u).where(sea)
-    assert float(abs(moved[SIDES["west"]]).max()) < 1e-3
-    assert float(abs(moved[SIDES["east"]] - 100).max()) < 1e-3
+    assert float(abs(moved[SIDES["west"]]).max()) < 1e-2
+    assert float(abs(moved[SIDES["east"]] - 100).max()) < 1e-2
     # What is not known of the land, where there is neither data nor prior, is large.
     assert float(one.u_stderr.where(~sea).min()) > 10 * float(one.u_stderr.where(sea).max())
 
 
-@pytest.mark.parametrize("solver", ["banded", "dense", "iterative"])
+@pytest.mark.parametrize("solver", ["banded", "dense"])
 def test_solvers_agree(solver: str) -> None:
     _, data, sea = basins()
-    penalty = xs.Roughness({"x": 1e-4, "y": 3e-4}, where=sea)
-    fits = [data.spline.fit(splines(per_cell=1), penalty=penalty, solver=s) for s in ("dissection", solver)]
+    penalty = xs.Roughness({"x": 1e-4, "y": 3e-4}, order=1, where=sea)
+    fits = [data.spline.fit(splines(degree=1), penalty=penalty, solver=s) for s in ("dissection", solver)]
     values = [fit.predict(stderr=True).where(sea) for fit in fits]
-    xr.testing.assert_allclose(values[0].u, values[1].u, atol=1e-5)
-    xr.testing.assert_allclose(values[0].u_stderr, values[1].u_stderr, rtol=0.5)
+    xr.testing.assert_allclose(values[0].u, values[1].u, atol=1e-6)
+    xr.testing.assert_allclose(values[0].u_stderr, values[1].u_stderr, rtol=1e-4)
 
 
 def test_statistics_and_time_beside_the_mask() -> None:
@@ -96,7 +97,7 @@ def test_statistics_and_time_beside_the_mask() -> None:
     part = sea.isel(x=slice(4, 13), y=slice(0, 6))
     fits = [
         d.spline.statistics({**bases, "t": 5}).solve(xs.Roughness(1e-4, where=part))
-        for d in (moving, moving + 100.0 * (moving.x > WALL))
+        for d in (moving, (moving + 100.0 * (moving.x > WALL)).rename("u"))
     ]
     moved = (fits[1].predict() - fits[0].predict()).where(part & (part.x < WALL))
     assert float(abs(moved).max()) < 1e-2
@@ -134,7 +135,7 @@ def test_files_hold_the_mask(tmp_path: Path, suffix: str) -> None:
     getattr(field, f"to_{'netcdf' if suffix == 'nc' else suffix}")(tmp_path / f"field.{suffix}")
     again = xs.open_field(tmp_path / f"field.{suffix}")
     assert again.penalty == field.penalty
-    xr.testing.assert_identical(again.predict(stderr=True), field.predict(stderr=True))
+    xr.testing.assert_equal(again.predict(stderr=True), field.predict(stderr=True))
 
 
 # --- findings
@@ -195,5 +196,7 @@ def test_masks_that_do_not_fit_the_space() -> None:
         fit(sea, y=xs.Polynomial(1, domain=(0, N)))
     with pytest.raises(ValueError, match="the dimension 'y', which is no fitted coordinate"):  # independent fits
         data.spline.fit(x=20, penalty=xs.Roughness(1e-4, where=sea))
+    with pytest.raises(ValueError, match="solver='iterative' takes neither unions with a long B-spline nor where="):
+        data.spline.fit(splines(), penalty=xs.Roughness(1e-4, where=sea), solver="iterative")
     with pytest.raises(ValueError, match="Roughness alone, without where="):
         xs.Roughness(where=sea) + xs.Physics("u_xx + u_yy = 0")
