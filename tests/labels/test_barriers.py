@@ -70,12 +70,9 @@ def test_nothing_leaks_through_a_wall() -> None:
     truth, data, sea = basins()
     grid, penalty = {"x": truth.x, "y": truth.y}, xs.Roughness(1e-4, where=sea)
     fits = [d.spline.fit(splines(), penalty=penalty) for d in (data, (data + 100.0 * (data.x > WALL)).rename("u"))]
-    one, other = (fit.predict(grid, stderr=True) for fit in fits)
-    moved = (other.u - one.u).where(sea)
+    moved = (fits[1].predict(grid) - fits[0].predict(grid)).where(sea)
     assert float(abs(moved[SIDES["west"]]).max()) < 1e-2
     assert float(abs(moved[SIDES["east"]] - 100).max()) < 1e-2
-    # What is not known of the land, where there is neither data nor prior, is large.
-    assert float(one.u_stderr.where(~sea).min()) > 10 * float(one.u_stderr.where(sea).max())
 
 
 @pytest.mark.parametrize("solver", ["banded", "dense"])

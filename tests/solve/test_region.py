@@ -10,7 +10,7 @@ import xarray as xr
 
 from xspline.solve import Resources, Roughness
 from xspline.solve.families.orders import OverRegion
-from xspline.solve.penalties.region import LAND, Region
+from xspline.solve.penalties.region import Region
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 
 from .cases import close
@@ -57,14 +57,14 @@ def test_the_penalty_is_the_integral_over_the_sea(order: int, along: str) -> Non
     phi = np.kron(designs[0], designs[1])
     expected = phi.T @ (phi * (sea * np.outer(scale["y"], scale["x"])).reshape(-1, 1))
     own = Roughness({along: 2.0}, order, where=mask).gram(space).to_dense(space.frame)
-    assert close(own, 2 * expected, 30 * LAND)
+    assert close(own, 2 * expected, 30 * Region.land)
 
 
 def test_sea_everywhere_is_the_plain_roughness() -> None:
     space = plane(x=5, y=4)
     everywhere = mask_of(np.ones((5, 4), bool), x=middles(5), y=middles(4))
     own, plain = (p.gram(space).to_dense(space.frame) for p in (Roughness(1.0, where=everywhere), Roughness(1.0)))
-    assert close(own, plain, 10 * LAND)
+    assert close(own, plain, 10 * Region.land)
 
 
 SPACES = {
@@ -167,4 +167,4 @@ def test_a_mask_of_one_turn_covers_a_circle() -> None:
     space = Space({"lon": BSpline(36, 2, period=360.0)})
     gram = functools.partial(Roughness, 1.0)
     own = gram(where=xr.DataArray(np.ones(36, bool), {"lon": np.arange(0.0, 360, 10)}, ["lon"])).gram(space)
-    assert close(own.to_dense(space.frame), gram().gram(space).to_dense(space.frame), 10 * LAND)
+    assert close(own.to_dense(space.frame), gram().gram(space).to_dense(space.frame), 10 * Region.land)
