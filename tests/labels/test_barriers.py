@@ -54,9 +54,9 @@ def test_basins_are_fitted_as_if_each_were_alone(degree: int, order: int, per_ce
     plain = data.spline.fit(whole, penalty=xs.Roughness("reml", order=order))
     alone = xr.concat(
         [
-            data[s].spline.fit(splines(s, degree, per_cell), penalty=xs.Roughness("reml", order=order)).predict(
-                x=truth.x[s], y=truth.y
-            )
+            data[s]
+            .spline.fit(splines(s, degree, per_cell), penalty=xs.Roughness("reml", order=order))
+            .predict(x=truth.x[s], y=truth.y)
             for s in SIDES.values()
         ],
         "x",
@@ -69,7 +69,9 @@ def test_basins_are_fitted_as_if_each_were_alone(degree: int, order: int, per_ce
 def test_nothing_leaks_through_a_wall() -> None:
     truth, data, sea = basins()
     grid, penalty = {"x": truth.x, "y": truth.y}, xs.Roughness(1e-4, where=sea)
-    fits = [d.spline.fit(splines(), penalty=penalty) for d in (data, (data + 100.0 * (data.x > WALL)).rename("u"))]
+    fits = [
+        d.spline.fit(splines(), penalty=penalty) for d in (data, (data + 100.0 * (data.x > WALL)).rename("u"))
+    ]
     moved = (fits[1].predict(grid) - fits[0].predict(grid)).where(sea)
     assert float(abs(moved[SIDES["west"]]).max()) < 1e-2
     assert float(abs(moved[SIDES["east"]] - 100).max()) < 1e-2
@@ -90,7 +92,10 @@ def test_statistics_and_time_beside_the_mask() -> None:
     _, data, sea = basins()
     t = xr.DataArray(np.linspace(0, 1, 6), dims="t", coords={"t": np.linspace(0, 1, 6)})
     moving = (data.isel(x=slice(4, 13), y=slice(0, 6)) + np.sin(3 * t)).rename("u")
-    bases = {n: xs.BSpline(3 * (hi - lo) + 3, domain=(lo, hi)) for n, (lo, hi) in {"x": (4, 13), "y": (0, 6)}.items()}
+    bases = {
+        n: xs.BSpline(3 * (hi - lo) + 3, domain=(lo, hi))
+        for n, (lo, hi) in {"x": (4, 13), "y": (0, 6)}.items()
+    }
     part = sea.isel(x=slice(4, 13), y=slice(0, 6))
     fits = [
         d.spline.statistics({**bases, "t": 5}).solve(xs.Roughness(1e-4, where=part))
@@ -140,12 +145,17 @@ def test_files_hold_the_mask(tmp_path: Path, suffix: str) -> None:
 
 def test_walls_that_functions_reach_over_are_a_warning() -> None:
     _, data, sea = basins()
-    with pytest.warns(xs.FitWarning, match=r"functions reach over land from one water to another, as near x 8, y"):
+    with pytest.warns(
+        xs.FitWarning, match=r"functions reach over land from one water to another, as near x 8, y"
+    ):
         field = data.spline.fit(splines(per_cell=1), penalty=xs.Roughness(1e-4, where=sea))
     assert "tie what lies on its two sides" in repr(field)
     fine = data.spline.fit(splines(), penalty=xs.Roughness(1e-4, where=sea))
     (found,) = (f for f in fine.check().findings["u"] if f.subject == "walls")
-    assert found.text == "none of 2916 functions reaches over land from one water to another" and not found.advice
+    assert (
+        found.text == "none of 2916 functions reaches over land from one water to another"
+        and not found.advice
+    )
 
 
 # --- errors
@@ -161,7 +171,10 @@ def bad(**kwargs: Any) -> xr.DataArray:
         (np.ones((3, 3), bool), "where=ndarray has to be a DataArray of bool"),
         (bad() * 1.0, "has to be a DataArray of bool, True where there is sea.*where=\\(mask > 0\\)"),
         (bad().drop_vars("x"), "dimension 'x' of where= has no labels; assign them"),
-        (bad(x=[1.0, 2.0, 2.0]), r"labels of 'x' of where= have to be two or more, all different.*\[1.0, 2.0, 2.0\]"),
+        (
+            bad(x=[1.0, 2.0, 2.0]),
+            r"labels of 'x' of where= have to be two or more, all different.*\[1.0, 2.0, 2.0\]",
+        ),
         (bad(x=[1.0, np.nan, 2.0]), "all different and none missing"),
         (bad()[:1], "two or more"),
         (~bad(), "where= is True nowhere: there is no sea to be smoothed; is it the mask of land"),
@@ -173,7 +186,9 @@ def test_masks_that_are_none(where: Any, text: str) -> None:
 
 
 def test_criteria_that_score_predictions_are_refused() -> None:
-    with pytest.raises(ValueError, match="with where= strengths are numbers or chosen by 'reml', not by 'gcv'"):
+    with pytest.raises(
+        ValueError, match="with where= strengths are numbers or chosen by 'reml', not by 'gcv'"
+    ):
         xs.Roughness("gcv", where=bad())
 
 
@@ -183,17 +198,26 @@ def test_masks_that_do_not_fit_the_space() -> None:
     def fit(where: xr.DataArray, **bases: Any) -> None:
         data.spline.fit({**splines(per_cell=1), **bases}, penalty=xs.Roughness(1e-4, where=where))
 
-    with pytest.raises(ValueError, match="the dimension 'depth', which is no fitted coordinate.*isel\\(depth=0\\)"):
+    with pytest.raises(
+        ValueError, match="the dimension 'depth', which is no fitted coordinate.*isel\\(depth=0\\)"
+    ):
         fit(sea.expand_dims(depth=[0.0, 1.0]))
     with pytest.raises(
-        ValueError, match="reach from 0.0 to 9.0 along 'x' and do not cover its domain, 0.0 to 17.0; give the mask"
+        ValueError,
+        match="reach from 0.0 to 9.0 along 'x' and do not cover its domain, 0.0 to 17.0; give the mask",
     ):
         fit(sea[:9])
-    with pytest.raises(ValueError, match="where= masks 'y', whose basis Polynomial.*take a BSpline along 'y'"):
+    with pytest.raises(
+        ValueError, match="where= masks 'y', whose basis Polynomial.*take a BSpline along 'y'"
+    ):
         fit(sea, y=xs.Polynomial(1, domain=(0, N)))
-    with pytest.raises(ValueError, match="the dimension 'y', which is no fitted coordinate"):  # independent fits
+    with pytest.raises(
+        ValueError, match="the dimension 'y', which is no fitted coordinate"
+    ):  # independent fits
         data.spline.fit(x=20, penalty=xs.Roughness(1e-4, where=sea))
-    with pytest.raises(ValueError, match="solver='iterative' takes neither unions with a long B-spline nor where="):
+    with pytest.raises(
+        ValueError, match="solver='iterative' takes neither unions with a long B-spline nor where="
+    ):
         data.spline.fit(splines(), penalty=xs.Roughness(1e-4, where=sea), solver="iterative")
     with pytest.raises(ValueError, match="Roughness alone, without where="):
         xs.Roughness(where=sea) + xs.Physics("u_xx + u_yy = 0")

@@ -39,13 +39,17 @@ def two_basins() -> xr.DataArray:
 @pytest.mark.parametrize("along", ["x", "y"])
 def test_the_penalty_is_the_integral_over_the_sea(order: int, along: str) -> None:
     """Gauss quadrature between all knots and borders of cells."""
-    space = Space({"y": BSpline(8, domain=(0, 3)), "x": BSpline(7, 2, domain=(0.5, 5))}, axes={"x": Axis(), "y": Axis()})
+    space = Space(
+        {"y": BSpline(8, domain=(0, 3)), "x": BSpline(7, 2, domain=(0.5, 5))}, axes={"x": Axis(), "y": Axis()}
+    )
     rng = np.random.default_rng(0)
     mask = mask_of(rng.random((6, 3)) < 0.6, x=np.array([0.0, 1.0, 2.0, 3.0, 4.0, 6.0]), y=middles(3))
     nodes, weights = np.polynomial.legendre.leggauss(4)
     at, scale = {}, {}
     for name, (lo, hi) in {"x": (0.5, 5.0), "y": (0.0, 3.0)}.items():
-        edges = np.unique(np.concatenate([space.features[space.names.index(name)].edges, np.arange(lo, hi + 0.1, 0.5)]))
+        edges = np.unique(
+            np.concatenate([space.features[space.names.index(name)].edges, np.arange(lo, hi + 0.1, 0.5)])
+        )
         half = np.diff(edges) / 2
         at[name] = (edges[:-1, None] + half[:, None] * (1 + nodes)).ravel()
         scale[name] = (half[:, None] * weights).ravel() / (hi - lo)
@@ -63,7 +67,9 @@ def test_the_penalty_is_the_integral_over_the_sea(order: int, along: str) -> Non
 def test_sea_everywhere_is_the_plain_roughness() -> None:
     space = plane(x=5, y=4)
     everywhere = mask_of(np.ones((5, 4), bool), x=middles(5), y=middles(4))
-    own, plain = (p.gram(space).to_dense(space.frame) for p in (Roughness(1.0, where=everywhere), Roughness(1.0)))
+    own, plain = (
+        p.gram(space).to_dense(space.frame) for p in (Roughness(1.0, where=everywhere), Roughness(1.0))
+    )
     assert close(own, plain, 10 * Region.land)
 
 
@@ -111,7 +117,9 @@ def test_the_determinant_is_that_of_the_eigenvalues(kind: str, order: int) -> No
     ("degree", "per_cell", "parted"),
     [(1, 1, True), (2, 1, False), (2, 2, True), (3, 2, False), (3, 3, True), (4, 3, False), (4, 4, True)],
 )
-def test_a_wall_parts_where_it_holds_as_many_intervals_as_the_degree(degree: int, per_cell: int, parted: bool) -> None:
+def test_a_wall_parts_where_it_holds_as_many_intervals_as_the_degree(
+    degree: int, per_cell: int, parted: bool
+) -> None:
     tied, seen, place = Region.of(two_basins()).straddling(plane(degree, per_cell, x=5, y=4))
     assert (tied == 0) == parted
     assert parted or (0 < tied < seen and abs(place["x"] - 2.5) < 1)
@@ -152,10 +160,15 @@ def globe(shift: float, flip: bool = False) -> xr.DataArray:
     return mask.isel(lat=slice(None, None, -1)) if flip else mask
 
 
-@pytest.mark.parametrize("basis", [BSpline(36, domain=(-180, 180)), BSpline(36, 2, period=360.0), BSpline(12, domain=(-30, 30))])
+@pytest.mark.parametrize(
+    "basis", [BSpline(36, domain=(-180, 180)), BSpline(36, 2, period=360.0), BSpline(12, domain=(-30, 30))]
+)
 def test_longitudes_are_places_on_a_circle(basis: BSpline) -> None:
     space = Space({"lat": BSpline(9, domain=(-90, 90)), "lon": basis})
-    own = [Roughness(1.0, where=globe(shift, flip)) for shift, flip in ((0.0, False), (180.0, True), (180.0, False))]
+    own = [
+        Roughness(1.0, where=globe(shift, flip))
+        for shift, flip in ((0.0, False), (180.0, True), (180.0, False))
+    ]
     grams = [p.gram(space).to_dense(space.frame) for p in own]
     assert close(grams[0], grams[1], 1e-12) and close(grams[0], grams[2], 1e-12)
     assert own[1] == own[2] != own[0]

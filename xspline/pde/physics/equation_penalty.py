@@ -105,11 +105,11 @@ class Physics(SolvedApart):
             raise ValueError(
                 f"Physics: strength={own!r} is not finite and not negative; pass such a number, {REML!r} or {HARD!r}"
             )
-        if self.beside is not None and self.beside.criterion:
-            own = self.beside
-            if not isinstance(own, Roughness) or own.criterion != REML or own.where is not None:
+        beside = self.beside
+        if beside is not None and beside.criterion:
+            if not isinstance(beside, Roughness) or beside.criterion != REML or beside.where is not None:
                 raise ValueError(
-                    f"{self.beside!r} + Physics: beside an equation restricted likelihood chooses the strengths of a "
+                    f"{beside!r} + Physics: beside an equation restricted likelihood chooses the strengths of a "
                     "Roughness alone, without where=; pass xs.Roughness(), or strengths as numbers"
                 )
 

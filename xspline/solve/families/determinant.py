@@ -330,7 +330,9 @@ class Pin(NamedTuple):
     @staticmethod
     def of(frame: Frame, axes: Sequence[int]) -> Pin:
         """Return the pin of the constant in the middle of some axes."""
-        return Pin.at(frame, axes, [[frame.sizes[j] // 2] for j in axes], [frame.constant[j][:, None] for j in axes])
+        return Pin.at(
+            frame, axes, [[frame.sizes[j] // 2] for j in axes], [frame.constant[j][:, None] for j in axes]
+        )
 
     @staticmethod
     def at(frame: Frame, axes: Sequence[int], places: Sequence[Sequence[int]], null: Sequence[Array]) -> Pin:

@@ -90,6 +90,8 @@ class SingleOrder(Family):
 class OverRegion(SingleOrder):
     """`Roughness` over a region: Λ is factorised, and knows of constants alone along the coordinates of the region."""
 
+    where: Region
+
     def __init__(self, space: Space, names: Sequence[str], order: int, where: Region) -> None:
         super().__init__(space, names, order)
         self.where = where
@@ -102,21 +104,21 @@ class OverRegion(SingleOrder):
     @cached_property
     def free(self) -> list[Array]:
         """The functions along each smoothed coordinate whose products cost nothing, [K, m]."""
-        axes = [axis_spectrum(self.alone, j, self.lowest[name]) for j, name in enumerate(self.names)]
-        return [
-            axis.vectors[:, : axis.free] if name in self.events else axis.smooth
-            for name, axis in zip(self.names, axes, strict=True)
-        ]
+        axes = {name: axis_spectrum(self.alone, j, self.lowest[name]) for j, name in enumerate(self.names)}
+        return [x.vectors[:, : x.free] if name in self.events else x.smooth for name, x in axes.items()]
 
-    @property
+    @cached_property
     def null(self) -> int:  # type: ignore[override]
-        return self.space.size // self.alone.size * math.prod(own.shape[1] for own in self.free)
+        free = math.prod(own.shape[1] for own in self.free)
+        return int(self.space.size // self.alone.size * free)
 
-    @property
+    @cached_property
     def log_null(self) -> float:  # type: ignore[override]
-        own = sum(self.null / n.shape[1] * np.linalg.slogdet(n.T @ n)[1] for n in self.free)
-        others = [j for j, name in enumerate(self.space.names) if name not in self.names]
-        return float(own + sum(self.null / self.space.shape[j] * axis_spectrum(self.space, j, 0).log_null for j in others))
+        space = self.space
+        logs = [(n.shape[1], np.linalg.slogdet(n.T @ n)[1]) for n in self.free]
+        others = (j for j, name in enumerate(space.names) if name not in self.names)
+        logs += [(space.shape[j], axis_spectrum(space, j, 0).log_null) for j in others]
+        return float(sum(self.null / count * log for count, log in logs))
 
     def wiggly(self, v: Array, term: int, space: Space | None = None) -> Array:
         if term >= len(self.names):  # events cost themselves

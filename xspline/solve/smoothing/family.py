@@ -143,7 +143,9 @@ def _exact(gram: Gram, matrix: Gram, family: Family, solver: str | None, resourc
     operations = choice.operations
     inverse = choice.searching - choice.operations
     searches = 1.0
-    if isinstance(family, SeveralOrders | OverRegion):  # Λ is factorised as G + Λ is, over the smoothed coordinates
+    if isinstance(
+        family, SeveralOrders | OverRegion
+    ):  # Λ is factorised as G + Λ is, over the smoothed coordinates
         alone = family.unit.gram(family.alone)
         own = candidates(alone, Gram(()), family.alone.frame, exact=True, resources=resources)[0]
         nbytes += own.nbytes
