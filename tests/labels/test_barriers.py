@@ -199,16 +199,16 @@ def test_masks_that_do_not_fit_the_space() -> None:
         data.spline.fit({**splines(per_cell=1), **bases}, penalty=xs.Roughness(1e-4, where=where))
 
     with pytest.raises(
-        ValueError, match="the dimension 'depth', which is no fitted coordinate.*isel\\(depth=0\\)"
+        ValueError, match=r"the dimension 'depth', which is no fitted coordinate.*isel\(depth=0\)"
     ):
         fit(sea.expand_dims(depth=[0.0, 1.0]))
     with pytest.raises(
         ValueError,
-        match="reach from 0.0 to 9.0 along 'x' and do not cover its domain, 0.0 to 17.0; give the mask",
+        match=r"reach from 0.0 to 9.0 along 'x' and do not cover its domain, 0.0 to 17.0; give the mask",
     ):
         fit(sea[:9])
     with pytest.raises(
-        ValueError, match="where= masks 'y', whose basis Polynomial.*take a BSpline along 'y'"
+        ValueError, match=r"where= masks 'y', whose basis Polynomial.*take a BSpline along 'y'"
     ):
         fit(sea, y=xs.Polynomial(1, domain=(0, N)))
     with pytest.raises(

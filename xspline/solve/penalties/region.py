@@ -143,15 +143,15 @@ class Region:
         f: Any = space.features[j]
         width = float(np.ptp(f.ends))
         nodes, weights = legendre.leggauss(f.degree + 1)
-        half = np.diff(breaks) / 2
-        cell = f.locate(breaks[:-1] + half)[0]
+        radius = np.diff(breaks) / 2
+        cell = f.locate(breaks[:-1] + radius)[0]
         many = np.repeat(cell, nodes.size)
-        x = breaks[:-1, None] + half[:, None] * (1 + nodes)
+        x = breaks[:-1, None] + radius[:, None] * (1 + nodes)
         values = f.features(many, f.local_coordinate(many, x.ravel()), order).reshape(*x.shape, f.width)
         out = np.zeros((len(self._parsed[1][space.names[j]]), f.size, f.offsets))
         for a, o in zip(*f.pair_index(), strict=True):
             own = np.einsum("cn,cn,n->c", values[..., a], values[..., a + o], weights)
-            np.add.at(out, (owner, (f.first[cell] + a) % f.size, o), own * half * width ** (2 * order - 1))
+            np.add.at(out, (owner, (f.first[cell] + a) % f.size, o), own * radius * width ** (2 * order - 1))
         return out
 
 
