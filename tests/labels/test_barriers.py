@@ -108,14 +108,14 @@ def test_statistics_and_time_beside_the_mask() -> None:
 # --- as data
 
 
-def region() -> xr.DataArray:
+def globe() -> xr.DataArray:
     lat, lon = np.arange(-89.5, 90), np.arange(0.5, 360)
     wave = np.sin(np.deg2rad(3 * lon)) * 40
     return xr.DataArray(lat[:, None] < wave, {"lat": lat, "lon": lon}, ["lat", "lon"])
 
 
 def test_a_penalty_is_plain_data_and_short() -> None:
-    sea = region()
+    sea = globe()
     penalty = xs.Roughness({"lat": 0.123456, "lon": 1.0}, order=1, where=sea)
     text = json.dumps(penalty.to_dict())
     assert len(text) < 20_000

@@ -201,8 +201,8 @@ def _with_more(fit: Fit, name: str) -> Basis | None:
 def _walls(fit: Fit) -> Iterator[Finding]:
     """Whether functions reach over land that was to part two waters."""
     parts = [part for part in fit.known_penalty.elements(fit.space) if isinstance(part, Roughness)]
-    for region in {part.where for part in parts if part.where is not None}:
-        tied, count, place = region.straddling(fit.space)
+    for sea in {part.where for part in parts if part.where is not None}:
+        tied, count, place = sea.straddling(fit.space)
         if not tied:
             yield Finding("walls", f"none of {count} functions reaches over land from one water to another")
             continue

@@ -20,8 +20,8 @@ from xspline.solve.families.determinant import (
     spectrum,
 )
 from xspline.solve.parallel import Resources
-from xspline.solve.penalties.region import Region
 from xspline.solve.penalties.roughness import AUTOMATIC, Penalty, Roughness, spline_degrees
+from xspline.solve.penalties.sea import Sea
 from xspline.solve.penalties.sobolev import Sobolev, multi_indices
 from xspline.spaces import Space
 from xspline.sums import Gram
@@ -36,7 +36,7 @@ class SingleOrder(Family):
     Events beside a trend have one of order 0 too.
     """
 
-    where: Region | None = None
+    where: Sea | None = None
 
     def __init__(self, space: Space, names: Sequence[str], order: int) -> None:
         super().__init__(space, names)
@@ -87,19 +87,19 @@ class SingleOrder(Family):
         return {name: side for name, side in sides.items() if name in self.names}
 
 
-class OverRegion(SingleOrder):
-    """`Roughness` over a region: Λ is factorised, and knows of constants alone along the coordinates of the region."""
+class OverSea(SingleOrder):
+    """`Roughness` over the sea: Λ is factorised, and knows of constants alone along the coordinates of the mask."""
 
-    where: Region
+    where: Sea
 
-    def __init__(self, space: Space, names: Sequence[str], order: int, where: Region) -> None:
+    def __init__(self, space: Space, names: Sequence[str], order: int, where: Sea) -> None:
         super().__init__(space, names, order)
         self.where = where
         self.masked = tuple(space.names[j] for j in where.axes(space))
         self.lowest = {name: 1 if name in self.masked else order for name in self.names}
 
-    def on(self, space: Space, gram: Gram) -> OverRegion:
-        return OverRegion(space, self.names, self.order, self.where)
+    def on(self, space: Space, gram: Gram) -> OverSea:
+        return OverSea(space, self.names, self.order, self.where)
 
     @cached_property
     def free(self) -> list[Array]:

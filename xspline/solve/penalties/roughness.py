@@ -13,7 +13,7 @@ import numpy as np
 
 from xspline import notebook
 from xspline.arguments import NotAnArray, is_number
-from xspline.solve.penalties.region import Region
+from xspline.solve.penalties.sea import Sea
 from xspline.spaces import BSpline, Space, Union
 from xspline.spaces.basis import plain_number
 from xspline.sums import Factor, Gram
@@ -43,7 +43,7 @@ class Penalty(NotAnArray, ABC):
             return Ridge(data["strength"])
         if kind == "roughness":
             where = data.get("where")
-            return Roughness(data["strength"], data["order"], where=where and Region.from_dict(where))
+            return Roughness(data["strength"], data["order"], where=where and Sea.from_dict(where))
         if kind == "sum":
             return PenaltySum(tuple(Penalty.from_dict(part) for part in data["parts"]))
         if kind in Penalty.kinds:
@@ -164,7 +164,7 @@ class Roughness(Penalty):
 
     order: int
     _strength: float | str | tuple[tuple[str, float], ...]
-    where: Region | None
+    where: Sea | None
 
     def __init__(
         self, strength: float | str | Mapping[str, float] = AUTOMATIC[0], order: int = 2, *, where: Any = None
@@ -191,7 +191,7 @@ class Roughness(Penalty):
         else:
             raise ValueError("Roughness: the mapping of names to strengths is empty; pass penalty=0 for none")
         object.__setattr__(self, "_strength", frozen)
-        object.__setattr__(self, "where", None if where is None else Region.of(where))
+        object.__setattr__(self, "where", None if where is None else Sea.of(where))
         if self.where is not None and self.criterion not in (None, AUTOMATIC[0]):
             raise ValueError(
                 f"Roughness: with where= strengths are numbers or chosen by 'reml', not by {self.criterion!r}"

@@ -9,7 +9,7 @@ from xspline.solve.batch import distinct
 from xspline.solve.errors import TooLargeError
 from xspline.solve.families.base import Family
 from xspline.solve.families.modes import SpaceTimes, space_times
-from xspline.solve.families.orders import OverRegion, SeveralOrders, SingleOrder, several_orders, smoothed
+from xspline.solve.families.orders import OverSea, SeveralOrders, SingleOrder, several_orders, smoothed
 from xspline.solve.kronecker.product import nearly_split
 from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of, spline_degrees
@@ -59,7 +59,7 @@ def family_for(
     if isinstance(requested, Roughness):
         Roughness(dict.fromkeys(names, 1.0), requested.order).strengths(space)  # has these derivatives
         if requested.where is not None:
-            return OverRegion(space, names, requested.order, requested.where)
+            return OverSea(space, names, requested.order, requested.where)
         return SingleOrder(space, names, requested.order)
     single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
     if requested == "reml" and with_events(space):
@@ -143,9 +143,7 @@ def _exact(gram: Gram, matrix: Gram, family: Family, solver: str | None, resourc
     operations = choice.operations
     inverse = choice.searching - choice.operations
     searches = 1.0
-    if isinstance(
-        family, SeveralOrders | OverRegion
-    ):  # Λ is factorised as G + Λ is, over the smoothed coordinates
+    if isinstance(family, SeveralOrders | OverSea):  # Λ is factorised too, over the smoothed coordinates
         alone = family.unit.gram(family.alone)
         own = candidates(alone, Gram(()), family.alone.frame, exact=True, resources=resources)[0]
         nbytes += own.nbytes

@@ -1,4 +1,4 @@
-"""Roughness over a region against quadrature on a fine mesh, its determinant, and how far land parts waters."""
+"""Roughness over a sea against quadrature on a fine mesh, its determinant, and how far land parts waters."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 from xspline.solve import Resources, Roughness
-from xspline.solve.families.orders import OverRegion
-from xspline.solve.penalties.region import Region
+from xspline.solve.families.orders import OverSea
+from xspline.solve.penalties.sea import Sea
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 
 from .cases import close
@@ -61,7 +61,7 @@ def test_the_penalty_is_the_integral_over_the_sea(order: int, along: str) -> Non
     phi = np.kron(designs[0], designs[1])
     expected = phi.T @ (phi * (sea * np.outer(scale["y"], scale["x"])).reshape(-1, 1))
     own = Roughness({along: 2.0}, order, where=mask).gram(space).to_dense(space.frame)
-    assert close(own, 2 * expected, 30 * Region.land)
+    assert close(own, 2 * expected, 30 * Sea.land)
 
 
 def test_sea_everywhere_is_the_plain_roughness() -> None:
@@ -70,7 +70,7 @@ def test_sea_everywhere_is_the_plain_roughness() -> None:
     own, plain = (
         p.gram(space).to_dense(space.frame) for p in (Roughness(1.0, where=everywhere), Roughness(1.0))
     )
-    assert close(own, plain, 10 * Region.land)
+    assert close(own, plain, 10 * Sea.land)
 
 
 SPACES = {
@@ -93,7 +93,7 @@ SPACES = {
 def test_the_determinant_is_that_of_the_eigenvalues(kind: str, order: int) -> None:
     space = Space(SPACES[kind], axes={n: Axis() for n in SPACES[kind]})
     names = tuple(n for n in space.names if n != "s")
-    family = OverRegion(space, names, order, Region.of(two_basins()))
+    family = OverSea(space, names, order, Sea.of(two_basins()))
     rho = np.linspace(-0.5, 0.7, len(family.parameters))
 
     def value(rho: np.ndarray) -> float:
@@ -120,7 +120,7 @@ def test_the_determinant_is_that_of_the_eigenvalues(kind: str, order: int) -> No
 def test_a_wall_parts_where_it_holds_as_many_intervals_as_the_degree(
     degree: int, per_cell: int, parted: bool
 ) -> None:
-    tied, seen, place = Region.of(two_basins()).straddling(plane(degree, per_cell, x=5, y=4))
+    tied, seen, place = Sea.of(two_basins()).straddling(plane(degree, per_cell, x=5, y=4))
     assert (tied == 0) == parted
     assert parted or (0 < tied < seen and abs(place["x"] - 2.5) < 1)
 
@@ -131,23 +131,23 @@ def test_knots_beside_the_borders_of_cells_take_one_more() -> None:
     values = np.ones((9, 9), bool)
     values[4] = False
     mask = mask_of(values, x=np.arange(-0.5, 8), y=np.arange(-0.5, 8))
-    assert Region.of(mask).straddling(space)[0] > 0
-    assert Region.of(mask.assign_coords(x=mask.x - 1 / 6)).straddling(space)[0] == 0
+    assert Sea.of(mask).straddling(space)[0] > 0
+    assert Sea.of(mask.assign_coords(x=mask.x - 1 / 6)).straddling(space)[0] == 0
 
 
 def test_land_at_corners_is_no_wall() -> None:
     values = ~np.eye(6, dtype=bool)
     space = plane(x=6, y=6)
-    corners = Region.of(mask_of(values, x=middles(6), y=middles(6)))
-    closed = Region.of(mask_of(values & ~np.eye(6, k=1, dtype=bool), x=middles(6), y=middles(6)))
+    corners = Sea.of(mask_of(values, x=middles(6), y=middles(6)))
+    closed = Sea.of(mask_of(values & ~np.eye(6, k=1, dtype=bool), x=middles(6), y=middles(6)))
     assert corners.straddling(space)[0] > 0 == closed.straddling(space)[0]
 
 
 def test_an_island_in_reach_ties_nothing() -> None:
     values = np.ones((6, 6), bool)
     values[3, 3] = False
-    region = Region.of(mask_of(values, x=middles(6), y=middles(6)))
-    assert region.straddling(plane(3, 0.5, x=6, y=6))[0] == 0
+    sea = Sea.of(mask_of(values, x=middles(6), y=middles(6)))
+    assert sea.straddling(plane(3, 0.5, x=6, y=6))[0] == 0
 
 
 # --- longitudes
@@ -180,4 +180,4 @@ def test_a_mask_of_one_turn_covers_a_circle() -> None:
     space = Space({"lon": BSpline(36, 2, period=360.0)})
     gram = functools.partial(Roughness, 1.0)
     own = gram(where=xr.DataArray(np.ones(36, bool), {"lon": np.arange(0.0, 360, 10)}, ["lon"])).gram(space)
-    assert close(own.to_dense(space.frame), gram().gram(space).to_dense(space.frame), 10 * Region.land)
+    assert close(own.to_dense(space.frame), gram().gram(space).to_dense(space.frame), 10 * Sea.land)

@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Region:
+class Sea:
     """The cells of a mask that are True, over some coordinates.
 
     `text` is JSON: ``dims`` in the order of the alphabet, ascending ``labels`` of each, and the lengths of ``runs`` of
@@ -38,9 +38,9 @@ class Region:
     land: ClassVar[float] = 1e-7
 
     @staticmethod
-    def of(where: Any) -> Region:
-        """Return the region of a boolean DataArray; a label's cell reaches half-way to the next ones."""
-        if isinstance(where, Region):
+    def of(where: Any) -> Sea:
+        """Return the sea of a boolean DataArray; a label's cell reaches half-way to the next ones."""
+        if isinstance(where, Sea):
             return where
         if not hasattr(where, "dims") or getattr(where, "dtype", None) != np.bool_ or not where.dims:
             raise ValueError(
@@ -73,12 +73,12 @@ class Region:
         flat = values.ravel()
         ends = np.flatnonzero(np.diff(flat, prepend=False)).tolist()
         runs = np.diff([0, *ends, flat.size]).tolist()
-        return Region.from_dict({"dims": dims, "labels": labels, "runs": runs})
+        return Sea.from_dict({"dims": dims, "labels": labels, "runs": runs})
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Region:
+    def from_dict(data: Mapping[str, Any]) -> Sea:
         """Inverse of `to_dict`."""
-        return Region(json.dumps(data, sort_keys=True))
+        return Sea(json.dumps(data, sort_keys=True))
 
     def to_dict(self) -> dict[str, Any]:
         """Dims, labels and runs."""
@@ -103,9 +103,9 @@ class Region:
         return tuple(sorted(space.names.index(name) for name in _pieces(self, space)))
 
     def factor(self, space: Space, along: int, order: int) -> Factor:
-        """Return the roughness along one axis over the sea, as a factor of all axes of the region.
+        """Return the roughness along one axis over the sea, as a factor of all axes of the sea.
 
-        Along an axis that the region does not have it is the mass, of order 0. Land adds next to nothing, see `land`.
+        Along an axis that it does not have it is the mass, of order 0. Land adds next to nothing, see `land`.
         """
         return _factor(self, space, along, order)
 
@@ -163,26 +163,26 @@ def _contracted(given: NDArray[Any], parts: Sequence[NDArray[Any]]) -> Array:
 
 
 @functools.lru_cache(maxsize=64)  # needed again at every strength that is tried
-def _factor(region: Region, space: Space, along: int, order: int) -> Factor:
-    axes = region.axes(space)
-    sea = _contracted(region._mask(space), [region._integrals(space, j, order * (j == along)) for j in axes])
+def _factor(sea: Sea, space: Space, along: int, order: int) -> Factor:
+    axes = sea.axes(space)
+    total = _contracted(sea._mask(space), [sea._integrals(space, j, order * (j == along)) for j in axes])
     # On land gradients along all axes count alike, so that strengths which are far apart determine it as well.
-    whole = np.zeros(sea.shape)
+    whole = np.zeros(total.shape)
     for slope in axes if order else (-1,):
         pairs = [integral(space, j, int(j == slope)).pairs for j in axes]
         whole += functools.reduce(np.multiply.outer, pairs)
     diagonal = (slice(None), 0) * len(axes)
-    sea += Region.land * float(sea[diagonal].sum() / whole[diagonal].sum()) * whole
-    pairs_last = sea.transpose([*range(0, sea.ndim, 2), *range(1, sea.ndim, 2)])
+    total += Sea.land * float(total[diagonal].sum() / whole[diagonal].sum()) * whole
+    pairs_last = total.transpose([*range(0, total.ndim, 2), *range(1, total.ndim, 2)])
     window = tuple((0, space.shape[j]) for j in axes)
-    return Factor(axes, window, pairs_last, digest_key(str(axes), f"{order} along {along}", region.text))
+    return Factor(axes, window, pairs_last, digest_key(str(axes), f"{order} along {along}", sea.text))
 
 
 @functools.lru_cache(maxsize=64)
-def _pieces(region: Region, space: Space) -> dict[str, tuple[Array, NDArray[np.int64]]]:
+def _pieces(sea: Sea, space: Space) -> dict[str, tuple[Array, NDArray[np.int64]]]:
     """Return, by coordinate, the ends of pieces between knots and borders of cells, and the cell that each is in."""
     out = {}
-    for name, labels in region._parsed[1].items():
+    for name, labels in sea._parsed[1].items():
         if name not in space.names:
             raise ValueError(
                 f"where= has the dimension {name!r}, which is no fitted coordinate (these are "
