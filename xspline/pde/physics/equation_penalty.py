@@ -105,12 +105,12 @@ class Physics(SolvedApart):
             raise ValueError(
                 f"Physics: strength={own!r} is not finite and not negative; pass such a number, {REML!r} or {HARD!r}"
             )
-        beside = self.beside
-        if beside is not None and beside.criterion:
-            if not isinstance(beside, Roughness) or beside.criterion != REML or beside.where is not None:
+        if self.beside is not None and self.beside.criterion:
+            rough = self.beside if isinstance(self.beside, Roughness) else None
+            if rough is None or rough.criterion != REML or rough.geometry or rough.where:
                 raise ValueError(
-                    f"{beside!r} + Physics: beside an equation restricted likelihood chooses the strengths of a "
-                    "Roughness alone, without where=; pass xs.Roughness(), or strengths as numbers"
+                    f"{self.beside!r} + Physics: beside an equation restricted likelihood chooses the strengths of a "
+                    "Roughness alone, on no sphere and without where=; pass xs.Roughness(), or strengths as numbers"
                 )
 
     @property
