@@ -62,7 +62,7 @@ def test_basins_are_fitted_as_if_each_were_alone(degree: int, order: int, per_ce
         "x",
     )
     errors = [error(values, truth, data) for values in (walled.predict(grid), alone, plain.predict(grid))]
-    assert errors[0] < 1.05 * errors[1] < 0.7 * errors[2], errors
+    assert errors[0] < 1.05 * errors[1] < 0.8 * errors[2], errors
     assert walled.fits["u"].choice["converged"]
 
 
