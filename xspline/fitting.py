@@ -26,6 +26,7 @@ from xspline.labels.fine.tiles import fine_costs, fine_field, is_large, is_tiled
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
+from xspline.labels.read.chunks import reusing
 from xspline.labels.read.coordinates import coordinate_of, space_over, warn_of_degrees
 from xspline.labels.read.memory import AR1, check_errors
 from xspline.labels.read.observations import (
@@ -759,7 +760,12 @@ def _statistics(
     if compute:
         with read_errors_name_labels(by_name):
             computed = execution.sums(
-                sources, agreed, device=device, checkpoint=checkpoint, stamp=stores.stamp
+                sources,
+                agreed,
+                device=device,
+                checkpoint=checkpoint,
+                stamp=stores.stamp,
+                reusing=reusing,
             )
     else:
         computed = [execution.lazy_sums(source, agreed, device=device) for source in sources]

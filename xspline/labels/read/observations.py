@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from xspline.execution import HolderCodes, Source, resources, type_of_blocks
 from xspline.labels.errors import label_text, place, unknown_name
 from xspline.labels.read.cf import auxiliary, cf_axis
+from xspline.labels.read.chunks import reusing
 from xspline.labels.read.coordinates import Arrangement, arrange, floats, seam_once
 from xspline.labels.read.memory import AR1, obstacle_to_series, periods_of, series_of, splines_in
 from xspline.solve.errors import warn
@@ -165,6 +166,7 @@ class LazyReader:
     def __init__(self, data: xr.DataArray) -> None:
         self.shape, self.dtype, self.chunks = data.shape, data.dtype, storage_chunks(data)
         self._variable = data.variable
+        self._reused = self._variable.copy(deep=False, data=reusing(self._variable._data))
 
     @property
     def lazy(self) -> Any:
@@ -173,7 +175,7 @@ class LazyReader:
 
     def read(self, slices: tuple[slice, ...]) -> Any:
         """Return the values of a region, from the store, on the host or the device that the store decodes to."""
-        return self._variable[slices].data
+        return self._reused[slices].data
 
 
 def observations_of(
