@@ -307,7 +307,7 @@ class _File:
 
     def __init__(self, path: str, scratch: _Scratch) -> None:
         try:
-            self._file = open(path, "rb", buffering=0)
+            self._file: Any = open(path, "rb", buffering=0)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise UnknownError("never written") from error
         self._scratch, self.size = scratch, os.fstat(self._file.fileno()).st_size
