@@ -296,7 +296,7 @@ def roll_up(total: Floats, features: Features, length: int, axis: int, entry: in
         out[second, np.where(first == second, 0, near + first)] = moved[:, out.shape[1] :].sum(axis=0)
     elif len(moved) > length:
         # A circle shorter than its overhang would have to be added more than once around; such bases are global.
-        out, tail = moved[:length].copy(), moved[length:]
+        out, tail = moved[:length], moved[length:]
         out[: len(tail)] += tail
     else:
         return total

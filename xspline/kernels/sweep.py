@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from xspline.kernels.block import Array, Bools, Floats, first_true, rounded, to_host
 from xspline.kernels.component import SumsByCell, SumsBySlab
 from xspline.kernels.device.cuda import CudaSweeper
-from xspline.kernels.engines import work
-from xspline.kernels.rows import LineSums, Rows
+from xspline.kernels.engines import Stage, work
+from xspline.kernels.rows import GROUP, LineSums, Rows
 from xspline.kernels.separation import BlockResult, LineSeparation, factors_of
 from xspline.kernels.walk import SlabBox, Walk, slab_boxes
 from xspline.sums import Tally
 
-
-LOOKED_UP = 6  # sums of products that a sweep looks up take that much less than a multiply-add afterwards
+LOOK_UP = 10  # multiply-adds that finding a sum of products of functions takes beside one for each (measured: 5 to 15)
 
 
 class CompiledSweeper:
@@ -39,8 +38,11 @@ class CompiledSweeper:
         self._memory = np.empty(0)
 
     def per_line(self, rows: Rows) -> int:
-        """Numbers that the sums of one line take while they are computed."""
-        return 2 * rows.extent
+        """Entries of a slab that one line stands for: sums of pairs may take more memory than a slab, 4 to 12 MiB.
+
+        With a quarter of them, contractions of what lies in more cells than rows take twice as long.
+        """
+        return max(1, rows.extent // 2)
 
     def reads(self, array: NDArray[Any]) -> bool:
         """Whether an array is read as it is stored."""
@@ -133,7 +135,8 @@ class Sweep:
         if not total:
             return BlockResult(tally, count)
         separation = LineSeparation(walk.slab_axes, self.index, self.count, self.digest, self._known)
-        factors = factors_of(walk, separation, total, self._pairs)
+        which = np.array((self.index, *walk.lengths)), self.digest  # of the rows of each line
+        factors = factors_of(walk, separation, total, self._pairs, which)
         weight = xp.astype(count, xp.float64)
         return BlockResult(tally, count, self.power, weight, reference, moment.finish(), factors)
 
@@ -147,7 +150,7 @@ class Sweep:
     def _boxes(self) -> Iterator[SlabBox]:
         """Yield boxes of all rows of the swept axis and some of the others; both sweeps have the same."""
         walk = self.walk
-        limit = max(1, 8 * walk.limit // self.sweeper.per_line(self.rows))
+        limit = max(1, walk.limit // self.sweeper.per_line(self.rows))
         whole = walk.slab_axes[self.index].axes
         return slab_boxes(walk.shape, walk.slab_axes, limit, walk.rows_limit, whole)
 
@@ -222,32 +225,34 @@ def _range(rows: Sequence[tuple[int, int]], lengths: Sequence[int]) -> tuple[int
 
 
 def _cheapest(walk: Walk) -> int | None:
-    """The slab axis to sweep along: few functions, and little work left for what comes after."""
-    costs, shape = {}, walk.lengths
-    extents = [
-        math.prod(
-            walk.ranges[a].extent * walk.space.features[a].support.depth(pairs=True)
-            for a in axis.coefficient_axes
-        )
-        for axis in walk.slab_axes
-    ]
-    widths = [
-        math.prod((w := walk.space.features[a].width) * (w + 1) // 2 for a in axis.coefficient_axes)
-        for axis in walk.slab_axes
-    ]
-    stages = [(i, n, extents[i], n * widths[i]) for i, n in enumerate(shape)]
+    """The slab axis to sweep along, for the least work of sweep and contractions after it."""
+    costs, shape, size = {}, walk.lengths, math.prod(walk.lengths)
+    stages = [_stage(walk, i) for i in range(len(shape))]
     for i, axis in enumerate(walk.slab_axes):
         # Values behind the axis: vector instructions would be idle.
         few = math.prod(shape[i + 1 :]) < 8
         if axis.is_batch or len(axis.axes) != 1 or len(axis.coefficient_axes) != 1 or few:
             continue
         if 0 < shape[i] <= walk.rows_limit:
-            features = walk.space.features[axis.coefficient_axes[0]]
+            (a,) = axis.coefficient_axes
+            features = walk.space.features[a]
             if features.support.everywhere and not walk.on_host:  # its kernel moves from support to support
                 continue
+            products = features.width * (features.width + 1) // 2
+            own = size * (features.width + products)
+            if walk.on_host:  # each cell looks up its groups of rows, and adds what they have
+                cells = min(max(walk.ranges[a].extent - features.support.near + 1, 1), shape[i])
+                additions = cells * (1 + math.ceil(shape[i] / cells / GROUP))
+                own = size // shape[i] * additions * (products + LOOK_UP)
             rest = [stages[j] for j, other in enumerate(walk.slab_axes) if j != i and other.coefficient_axes]
-            swept = (*shape[:i], extents[i], *shape[i + 1 :])
-            least = min(work(swept, order) for order in itertools.permutations(rest))
-            own = math.prod(shape) * features.width * (features.width + 3) // 2
-            costs[i] = own / (LOOKED_UP if walk.on_host else 1) + least
+            swept = (*shape[:i], stages[i][2], *shape[i + 1 :])
+            costs[i] = own + min(work(swept, order) for order in itertools.permutations(rest))
     return min(costs, key=lambda i: (costs[i], i)) if costs else None
+
+
+def _stage(walk: Walk, index: int) -> Stage:
+    """The contraction of pairs along a slab axis."""
+    axes, n = walk.slab_axes[index].coefficient_axes, walk.lengths[index]
+    features = [(walk.space.features[a], walk.ranges[a].extent) for a in axes]
+    extent = math.prod(length * f.support.depth(pairs=True) for f, length in features)
+    return index, n, extent, n * math.prod(f.width * (f.width + 1) // 2 for f, _ in features)
