@@ -12,7 +12,7 @@ import xarray as xr
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ShardingCodec, ZstdCodec
 
-from xspline.labels.read.chunks import ChunkReader, Memory, UnknownError, reusing
+from xspline.labels.read.stored.chunks import ChunkReader, Memory, UnknownError, reusing
 
 SHAPE, CHUNKS = (25, 14, 9), (8, 6, 4)
 KNOWN = {

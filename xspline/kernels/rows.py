@@ -92,7 +92,7 @@ def touched_cells(features: Features, x: Floats, compiled: bool, at_once: int = 
     return touched
 
 
-GROUP = 8  # rows of one cell whose validity is kept in one byte
+GROUP = np.iinfo(np.uint8).bits  # rows of one cell whose validity is kept in one byte
 
 
 class SortedRows(NamedTuple):

@@ -25,8 +25,6 @@ from xspline.kernels.separation import BlockResult, LineSeparation, factors_of
 from xspline.kernels.walk import SlabBox, Walk, slab_boxes
 from xspline.sums import Tally
 
-LOOK_UP = 10  # multiply-adds that finding a sum of products of functions takes beside one for each (measured: 5 to 15)
-
 
 class CompiledSweeper:
     """How lines of values along one axis are summed, in one reading: NumPy's in compiled loops.
@@ -110,6 +108,8 @@ class Sweep:
             return None
         for axis, features in enumerate(walk.space.features):
             x, domain = walk.coordinates_of(axis), features.domain
+            if x.dtype.kind == "c":
+                x = np.where(features.locate(x)[0] < 0, np.nan, 0.0)
             low, high = np.nextafter(domain or (-np.inf, np.inf), (-np.inf, np.inf))
             if not (np.isfinite(x) & (x >= low) & (x <= high)).all():
                 return None
@@ -160,8 +160,8 @@ class Sweep:
         after, shape = math.prod(box.shape[index + 1 :]), (*box.shape[:index], 1, *box.shape[index + 1 :])
         lines = self.sweeper.sweep(values, column, after, rows, reference, known)
         sums = xp.reshape(lines.sums, (*shape[:index], *shape[index + 1 :], rows.extent))
-        scalars = (a if a is None else xp.reshape(a, shape) for a in lines[1:4])
-        return LineSums(sums, *scalars, lines.known)
+        power, count, digest = (a if a is None else xp.reshape(a, shape) for a in lines[1:4])
+        return LineSums(sums, power, count, digest, lines.known)
 
     def _values(self, box: SlabBox) -> tuple[Array, int]:
         """Values [before, n, columns] as the sweep reads them; the box's first column.
@@ -240,10 +240,12 @@ def _cheapest(walk: Walk) -> int | None:
                 continue
             products = features.width * (features.width + 1) // 2
             own = size * (features.width + products)
-            if walk.on_host:  # each cell looks up its groups of rows, and adds what they have
+            if (
+                walk.on_host
+            ):  # each cell looks up its groups of rows, which takes as long as adding what they have
                 cells = min(max(walk.ranges[a].extent - features.support.near + 1, 1), shape[i])
                 additions = cells * (1 + math.ceil(shape[i] / cells / GROUP))
-                own = size // shape[i] * additions * (products + LOOK_UP)
+                own = size // shape[i] * additions * 2 * products
             rest = [stages[j] for j, other in enumerate(walk.slab_axes) if j != i and other.coefficient_axes]
             swept = (*shape[:i], stages[i][2], *shape[i + 1 :])
             costs[i] = own + min(work(swept, order) for order in itertools.permutations(rest))

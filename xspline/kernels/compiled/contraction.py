@@ -20,7 +20,6 @@ Values = NDArray[Any]  # float32 or float64, missing: NaN
 Bytes = NDArray[np.uint8]
 
 COLUMNS = 256  # values at a time: the sums of a cell, 8 KiB for four functions, stay in the cache
-TABLES = 8  # tables of groups of rows at a time: 400 kB for 21 products, which the cache of a core holds
 
 # Sums over rows of one coefficient axis: four rows of a cell at a time, all sums of the cell in the cache
 
@@ -226,13 +225,14 @@ def sweep_known(known: Bytes, rows: SortedRows, out: Floats) -> None:
     start, values, places = rows.start, rows.values, rows.places
     (before, after, _), width = out.shape, places.size
     padded = (width + 7) // 8 * 8  # whole vectors
-    tables, total = np.zeros((TABLES, 1 << GROUP, padded)), np.empty(padded)
+    # As many tables at a time as rows in a group: 400 kB for 21 products, which the cache of a core holds.
+    tables, total = np.zeros((GROUP, 1 << GROUP, padded)), np.empty(padded)
     out[:] = 0.0
     i, group = 0, 0
     for end in rows.ends:
         while i < end:
             first, count = start[i], 0
-            while i < end and count < TABLES:
+            while i < end and count < GROUP:
                 size = min(GROUP, end - i)
                 _fill_table(values[i:], size, tables[count])
                 i, count = i + size, count + 1

@@ -100,7 +100,8 @@ class Sample:
         arrangement, space = observed.arrangement, fit.space
         data = within(observed.data)
         coordinates = {name: within(c) for name, c in observed.coordinates.items()}
-        target = Target(coordinates, xr.Dataset(), None, False, None)
+        bounds = {name: within(c) for name, c in observed.bounds.items()}
+        target = Target(coordinates, xr.Dataset(), None, False, None, bounds)
         values = evaluation.evaluate(fit, target, {}, None).isel({dim: box[dim] for dim in arrangement.batch})
         values = values.drop_vars(values.coords)
         bare = data.drop_vars(data.coords)

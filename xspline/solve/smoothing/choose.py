@@ -145,7 +145,7 @@ def _chosen(problem: Problem, minimum: State[Score], gaps: float) -> Smoothing:
         factorisations=problem.scores.factorisations + (problem.method == "holders"),
         factorisation=factorisation,
         converged=minimum.converged,
-        error=dict(zip(problem.model.names, errors, strict=False)),
+        error=dict(zip(family.parameters, errors, strict=False)),
         resolution=resolution(fit, point),
         gap_error=gaps,
         covariance=point.covariance(~at_bound),

@@ -154,7 +154,7 @@ def cell_variances(pairs: Array, space: Space) -> Array:
 
     Of a global basis, which is one cell, the mean over its domain.
     """
-    count = len(space.shape)
+    count, pairs = len(space.shape), space.at_points(pairs)
     for axis, f in enumerate(space.features):
         z = np.moveaxis(pairs, (axis, count), (0, 1))
         if isinstance(f, LocalSpline):
