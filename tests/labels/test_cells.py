@@ -186,6 +186,13 @@ def test_chunks_holders_and_files_agree(tmp_path: Path) -> None:
     close(coefficients(lazy.solve(0)), coefficients(whole.solve(0)))
 
 
+def test_a_checkpoint_tells_cells_from_points(tmp_path: Path) -> None:
+    data, kept = boxes().chunk(lat=7), {"checkpoint": tmp_path / "kept"}
+    for support in ("cells", None, "cells"):
+        mine = xs.statistics(data, SPACE, support=support, **kept).parts[0]
+        assert mine.digest == xs.statistics(data, SPACE, support=support).parts[0].digest
+
+
 def test_cells_and_points_of_equal_labels_are_different_factors() -> None:
     data = boxes()
     parts = [xs.statistics(data, SPACE, support=s, holder=str(s)) for s in ("cells", None)]
@@ -371,6 +378,8 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "no attribute": ({"drop": True, "support": {"time": "cells"}}, r"'time' names no bounds"),
     "array": ({"array": True}, r"names the bounds 'time_bnds', which are not here: xarray leaves them out"),
+    "lost": ({"lost": True}, r"names the bounds 'time_bnds', which are not here: the Dataset has no such"),
+    "numbers": ({"bounds": lambda b: b.astype(float)}, r"bounds of time: labels of type float64 on a time"),
     "shape": (
         {"bounds": lambda b: b.isel(nv=0)},
         r"bounds of 'time' have the dimensions \{'time': 132\}, and have",
@@ -402,15 +411,17 @@ BAD: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("kind", BAD)
 def test_errors_say_what_to_do(kind: str) -> None:
-    options, text = BAD[kind]
+    options, text = dict(BAD[kind][0]), BAD[kind][1]
     data: Any = months()
     if options.pop("drop", False):
         del data.time.attrs["bounds"]
     if options.pop("array", False):
         data = data.t
+    if options.pop("lost", False):
+        data = data.drop_vars("time_bnds")
     if (changed := options.pop("bounds", None)) is not None:
         options = {"support": {"time": changed(data.time_bnds)}}
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises((TypeError, ValueError), match=text):
         xs.fit(data, **({"support": "cells"} | options))
 
 

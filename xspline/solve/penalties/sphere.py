@@ -135,12 +135,12 @@ def factors(space: Space, sphere: Sphere) -> tuple[tuple[tuple[Factor, Factor], 
     for pole in sphere.poles(space):
         end, sign = (0, 1) if pole == features.ends[0] else (-1, -1)
         nodes[end], weights[end] = sign * z, w / (1 + z)
-    half = np.diff(features.edges)[:, None] / 2
-    x = (features.edges[:-1, None] + half * (1 + nodes)).ravel()
+    radius = np.diff(features.edges)[:, None] / 2
+    x = (features.edges[:-1, None] + radius * (1 + nodes)).ravel()
     b, b1, b2 = (features.design(x, order) / sphere.radians**order for order in range(3))
     low, high = (end * sphere.radians for end in features.ends)
     area = math.sin(high) - math.sin(low)
-    weight = (half * weights).ravel() * sphere.radians / area
+    weight = (radius * weights).ravel() * sphere.radians / area
     cos, tan = np.cos(x * sphere.radians), np.tan(x * sphere.radians)
 
     def form(u: Floats, v: Floats, density: Floats) -> Floats:
@@ -158,10 +158,10 @@ def factors(space: Space, sphere: Sphere) -> tuple[tuple[tuple[Factor, Factor], 
         cell = (features.lengths[0] if pole == features.ends[0] else features.lengths[-1]) * sphere.radians
         first += 1e4 / area / cell**2 * np.outer(value, value)
         if sphere.closed:
-            slopes = 1e2 / area * np.outer(slope, slope)
-            constant += slopes
-            first -= 2 * slopes
-            second += slopes
+            tilted = 1e2 / area * np.outer(slope, slope)
+            constant += tilted
+            first -= 2 * tilted
+            second += tilted
 
     def along_latitude(matrix: Floats, what: str) -> Factor:
         pairs = np.zeros((features.size, features.offsets))

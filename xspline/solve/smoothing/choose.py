@@ -248,7 +248,9 @@ class Problem:
                     error = lower
                     continue
             break
-        return replace(minimum, rho=point.rho, point=point), alone.over_spread
+        return replace(minimum, rho=point.rho, point=point), math.sqrt(
+            alone.gaps / alone.share / alone.spread
+        )
 
     def _likely(self) -> Array | None:
         """Return what REML would choose; its factorisations count with those of the score."""

@@ -8,7 +8,6 @@ over such gaps exceeds the variance of the data is worse than their mean.
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,11 +113,6 @@ class GapError:
     def expected(self) -> float:
         """The expected squared difference from observations in the gaps, times the share of these."""
         return self.noise * self.share + self.gaps
-
-    @property
-    def over_spread(self) -> float:
-        """The standard error in the gaps over the standard deviation of the data."""
-        return math.sqrt(self.gaps / self.share / self.spread)
 
 
 def gap_error(model: Model, point: Score) -> GapError:

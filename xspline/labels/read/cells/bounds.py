@@ -91,9 +91,11 @@ def _variable_of(data: xr.DataArray | xr.Dataset, coordinate: xr.DataArray, name
         )
     if key in (data.variables if isinstance(data, xr.Dataset) else data.coords):
         return data[key]
+    lost = "the Dataset has no such variable; add it, or pass the ends"
+    if isinstance(data, xr.DataArray):
+        lost = "xarray leaves them out of a DataArray; fit the Dataset, ds[['u']], or pass them"
     raise ValueError(
-        f"coordinate {name!r} names the bounds {key!r}, which are not here: xarray leaves them out of a DataArray; fit "
-        f"the Dataset, ds[['u']], or pass support={{{name!r}: ds[{key!r}]}}"
+        f"coordinate {name!r} names the bounds {key!r}, which are not here: {lost}, support={{{name!r}: ds[{key!r}]}}"
     )
 
 
@@ -168,7 +170,7 @@ def range_of_cells(
     x = axis.to_float(coordinate.values)
     if name not in bounds:
         return x
-    with coordinate_in_errors(name):
+    with coordinate_in_errors(f"bounds of {name}"):
         ends = axis.to_float(bounds[name].values)
     return np.concatenate([np.ravel(own) for own in (x, *ends_of(axis, x, ends, name))])
 
@@ -184,7 +186,9 @@ def cells_of(
     """Return the cells of a coordinate as complex numbers over its whole group; raises as `floats` and `ends_of`."""
     coordinate, axis = coordinate.compute(), space.axis(name)
     with coordinate_in_errors(name):
-        x, ends = (axis.to_float(in_units_of(space, c, name).values) for c in (coordinate, bounds))
+        x = axis.to_float(in_units_of(space, coordinate, name).values)
+    with coordinate_in_errors(f"bounds of {name}"):
+        ends = axis.to_float(in_units_of(space, bounds, name).values)
     lower, upper = ends_of(axis, x, ends, name)
     turn = floats(coordinate, name, space, coordinate.dims, sizes) - x
     if turn.any():  # labels that are moved into the domain take their cells along
@@ -226,9 +230,9 @@ def warn_of_cut(space: Space, cells: Mapping[str, Array]) -> None:
         cut = ((own.real < low) & (own.imag > low)) | ((own.real < high) & (own.imag > high))
         if cut.any():
             ends = own[cut].real.min(initial=low), own[cut].imag.max(initial=high)
-            raise_to = f"({axis.text(ends[0])}, {axis.text(ends[1])})"
+            wider = f"({axis.text(ends[0])}, {axis.text(ends[1])})"
             warn(
                 f"{int(cut.sum())} of {own.size} cells of {name!r} reach out of its domain {axis.text(low)} to "
-                f"{axis.text(high)}, and their observations were left out; a domain that holds them is {raise_to}, "
+                f"{axis.text(high)}, and their observations were left out; a domain that holds them is {wider}, "
                 "which xs.space(data, ..., support='cells') gives too"
             )
