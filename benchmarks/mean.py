@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -19,6 +20,7 @@ from dask.distributed import Client, LocalCluster
 
 import xspline as xs
 from benchmarks import measure, stand_in
+from benchmarks.large import processors
 
 GAPS = 0.3
 
@@ -48,7 +50,15 @@ def run(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         mask, gaps, small, plain = stores(Path(folder), size)
         with workers(2) as client:
-            large_chunks(client, mask, gaps, repeat)
+            paper, wide = stand_in.paper_bases(), many_bases()
+            cases = (
+                ("static land mask", mask, paper),
+                (f"{GAPS:.0%} random gaps", gaps, paper),
+                ("the same, Blosc", blosc(gaps, Path(folder) / "blosc.zarr"), paper),
+                ("the same, shards", shards(gaps, Path(folder) / "shards.zarr"), paper),
+                ("random gaps, many functions", gaps, wide),
+            )
+            large_chunks(client, cases, repeat)
             small_chunks(small, repeat)
         scaling(plain, repeat)
         print(f"\ncompilation: {compilation():.1f} s in a process with an empty cache", flush=True)
@@ -95,45 +105,99 @@ def with_gaps(
     return path
 
 
+def blosc(source: Path, path: Path) -> Path:
+    """A copy of a store with Blosc (LZ4, bytes shuffled) in place of Zstandard."""
+    return _copy(source, path, {"compressors": (zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"),)})
+
+
+def shards(source: Path, path: Path) -> Path:
+    """A copy of a store whose chunks are shards, of four chunks each."""
+    shape = zarr.open_array(source / "sst", mode="r").chunks
+    return _copy(source, path, {"shards": shape, "chunks": (max(shape[0] // 4, 1), *shape[1:])})
+
+
+def _copy(source: Path, path: Path, encoding: dict[str, object]) -> Path:
+    data = stand_in.open_store(source).drop_encoding()
+    chunks = {"chunks": tuple(own[0] for own in data.chunks)}
+    data.to_dataset().to_zarr(path, consolidated=False, encoding={"sst": chunks | encoding})
+    return path
+
+
+def stored_steps(path: Path) -> int:
+    """Labels of the first dimension in what is an object of a store."""
+    array = zarr.open_array(path / "sst", mode="r")
+    return int((array.shards or array.chunks)[0])
+
+
+def many_bases() -> dict[str, object]:
+    """36 x 72 cubic B-splines and 6 functions of time: P = 15,552."""
+    return {
+        "lat": xs.BSpline(36),
+        "lon": xs.BSpline(72),
+        "time": xs.Fourier(2, period=stand_in.YEAR) + xs.Polynomial(1),
+    }
+
+
 # Both sides, in turns
 
 
-def in_turns(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
-    """Median seconds of each; one round before them compiles and fills caches."""
-    took: dict[str, list[float]] = {name: [] for name in calls}
+def in_turns(
+    calls: dict[str, Callable[[], object]], repeat: int, clock: Callable[[], Any] = time.perf_counter
+) -> dict[str, Any]:
+    """Median seconds of each, by one clock or an array of them; a round before compiles and fills caches."""
+    took: dict[str, list[Any]] = {name: [] for name in calls}
     for turn in range(repeat + 1):
         for name, call in calls.items():
-            seconds = measure.seconds(call, repeat=1, warm=False)
+            start = clock()
+            call()
             if turn:
-                took[name].append(seconds)
-    return {name: statistics.median(values) for name, values in took.items()}
+                took[name].append(clock() - start)
+    return {name: np.median(values, axis=0) for name, values in took.items()}
 
 
-def large_chunks(client: Client, mask: Path, gaps: Path, repeat: int) -> None:
+def large_chunks(client: Client, cases: Sequence[tuple[str, Path, dict[str, object]]], repeat: int) -> None:
     rows, parts = [], []
-    for name, path in (("static land mask", mask), (f"{GAPS:.0%} random gaps", gaps)):
-        sst = stand_in.open_store(path)
-        space = sst.spline.space(stand_in.paper_bases())
+    for name, path, bases in cases:
+        sst = stand_in.open_store(path, {"time": stored_steps(path)})
+        space = sst.spline.space(bases)
         took = in_turns(
             {
                 "mean": lambda sst=sst: sst.mean().compute(),
+                "statistics": lambda sst=sst, space=space: sst.spline.statistics(space),
                 "fit": lambda sst=sst, space=space: sst.spline.fit(space, penalty=0.1),
             },
             repeat,
+            lambda: np.array([time.perf_counter(), processors(client)]),
         )
-        rows.append((name, took["mean"], took["fit"], took["fit"] / took["mean"]))
+        walls, cpus = ([float(took[what][clock]) for what in took] for clock in (0, 1))
+        rows.append(
+            (name, space.size, *walls, *(t / walls[0] for t in walls[1:]), *(t / cpus[0] for t in cpus[1:]))
+        )
         one = client.submit(split, path, space, max(repeat, 3), pure=False).result()
         each = len(client.scheduler_info()["workers"]) / sst.data.npartitions
         for side, work in (("mean", one["mean"]), ("fit", one["kernel"])):
-            whole = took[side] * each
+            whole = float(took[side][0]) * each
             parts.append(
-                (name, side, *(1e3 * t for t in (one["read"], work, whole - one["read"] - work, whole)))
+                (
+                    name,
+                    side,
+                    *(1e3 * float(t) for t in (one["read"], work, whole - one["read"] - work, whole)),
+                )
             )
     chunk = f"{sst.nbytes / sst.data.npartitions / 1e6:.1f} MB"
-    title = (
-        f"mean (a): {sst.nbytes / 1e9:.2f} GB in {sst.data.npartitions} chunks of {chunk}, P = {space.size}"
+    title = f"mean (a): {sst.nbytes / 1e9:.2f} GB in {sst.data.npartitions} chunks of {chunk}"
+    header = (
+        "store",
+        "P",
+        "mean, s",
+        "statistics, s",
+        "fit, s",
+        "statistics / mean",
+        "fit / mean",
+        "CPU: statistics / mean",
+        "fit / mean",
     )
-    measure.table(title, ("store", "mean, s", "fit, s", "fit / mean"), rows)
+    measure.table(title, header, rows)
     header = ("store", "what", "read", "kernel", "rest (tasks, merges, solve)", "all")
     measure.table("mean (a): where a chunk's milliseconds go, on a worker by itself", header, parts)
 
@@ -143,7 +207,7 @@ def split(path: Path, space: xs.Space, repeat: int) -> dict[str, float]:
     import dask
 
     with dask.config.set(scheduler="synchronous"):
-        sst = stand_in.open_store(path)
+        sst = stand_in.open_store(path, {"time": stored_steps(path)})
         lazy = sst.isel(time=slice(0, sst.chunks[0][0]))
         held = lazy.load(scheduler="synchronous")
         chunked = held.chunk()
@@ -171,7 +235,11 @@ def small_chunks(path: Path, repeat: int) -> None:
     mean = took["mean of Dask chunks"]
     count, each = chunked.data.npartitions, chunked.nbytes / chunked.data.npartitions / 1e6
     title = f"mean (b): {chunked.nbytes / 1e9:.2f} GB in {count:,} chunks of {each:.2f} MB, P = {space.size}"
-    measure.table(title, ("what", "seconds", "over mean"), [(name, s, s / mean) for name, s in took.items()])
+    measure.table(
+        title,
+        ("what", "seconds", "over mean"),
+        [(name, float(s), float(s / mean)) for name, s in took.items()],
+    )
 
 
 # Workers

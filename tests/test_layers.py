@@ -48,7 +48,7 @@ ALLOWED = {
     "fitting": {"numpy", "xarray"},
     "pde": {"numpy", "xarray", "scipy"},
     "synthetic": {"numpy", "xarray", "scipy"},
-    "labels": {"numpy", "xarray", "pandas", "cftime", "zarr", "netCDF4"},
+    "labels": {"numpy", "xarray", "pandas", "cftime", "zarr", "numcodecs", "google_crc32c", "netCDF4"},
     "execution": {"numpy", "dask", "distributed", "array_api_compat", "cupy", "cupyx"},
     "solve": {"numpy", "scipy", "threadpoolctl", "numba", "array_api_compat"},
     "kernels": {"numpy", "numba", "llvmlite", "array_api_compat", "cupy"},

@@ -42,6 +42,7 @@ from xspline.labels.read.observations import (
 )
 from xspline.labels.read.parts import part_of
 from xspline.labels.read.sizes import SECONDS
+from xspline.labels.read.stored.chunks import reusing
 from xspline.labels.read.targets import target_chunks
 from xspline.labels.statistics import Data, Statistics
 from xspline.pde.discovery.discover import candidates_of
@@ -818,7 +819,9 @@ def _statistics(
     computed: list[Any]
     if compute:
         with read_errors_name_labels(by_name):
-            computed = execution.sums(sources, own, device=device, checkpoint=checkpoint, stamp=stores.stamp)
+            computed = execution.sums(
+                sources, own, device=device, checkpoint=checkpoint, stamp=stores.stamp, reusing=reusing
+            )
     else:
         computed = [execution.lazy_sums(source, own, device=device) for source in sources]
     holders = observed[0].holders

@@ -186,8 +186,12 @@ class InputGraph:
         values: Sequence[da.Array],
         auxiliary: Sequence[da.Array],
         pauses: Sequence[float] = LIMITS.retry_pauses,
+        reusing: Callable[[Any], Any] = lambda stored: stored,
     ) -> InputGraph:
-        """Optimise arrays together, and take out those blocks of `values` that nothing else needs."""
+        """Optimise arrays together, and take out those blocks of `values` that nothing else needs.
+
+        `reusing` turns what lies in a store into what tasks read instead.
+        """
         arrays = [*values, *auxiliary]
         optimised = dask.base.optimize(*arrays) if arrays else ()
         graph: Graph = {}
@@ -211,6 +215,8 @@ class InputGraph:
         ]
         embedded = {key: EmbeddedTask(graph.pop(key), pauses) for key in own}
         for key, node in graph.items():
+            if isinstance(node, DataNode) and not isinstance(node.value, np.ndarray):
+                graph[key] = DataNode(key, reusing(node.value))
             if isinstance(node, Task):
                 task = EmbeddedTask(node, pauses)
                 # The flag tells Dask's scheduler which tasks read data: more of them than threads have to wait.

@@ -82,6 +82,7 @@ def sums(
     device: str | None = None,
     checkpoint: Any = None,
     stamp: Stamp = no_stamp,
+    reusing: Callable[[Any], Any] = lambda stored: stored,
     limits: Limits = LIMITS,
 ) -> list[Any]:
     """Return the Sums of each source: those in memory at once, the others in one compute for all of them.
@@ -91,13 +92,13 @@ def sums(
     were killed again and again; and ClusterLostError where client or scheduler went away.
 
     Partial sums that are in the directory `checkpoint`, which all workers see, are not computed again; `stamp` tells
-    the version of stored arrays to it. Sources in memory are summed at once. `device` is None (where the data are) or
-    "cuda"; `limits` are the sizes of regions, reads and merges.
+    the version of stored arrays to it, and `reusing` returns what is read in their place. Sources in memory are summed
+    at once. `device` is None (where the data are) or "cuda"; `limits` are the sizes of regions, reads and merges.
     """
     check_device(device, here=active_client() is None)
     lazy = [source for source in sources if source.is_lazy]
     directory = None if checkpoint is None else Checkpoint.at(checkpoint, limits)
-    computed = iter(_computed(lazy, _How(space, device, directory, stamp, limits)) if lazy else ())
+    computed = iter(_computed(lazy, _How(space, device, directory, stamp, limits, reusing)) if lazy else ())
     return [next(computed) if s.is_lazy else _sum_in_memory(s, space, device) for s in sources]
 
 
@@ -132,6 +133,7 @@ class _How:
     checkpoint: Checkpoint | None
     stamp: Stamp
     limits: Limits
+    reusing: Callable[[Any], Any] = lambda stored: stored
 
 
 def _computed(sources: Sequence[Source], how: _How) -> list[Any]:
@@ -177,6 +179,7 @@ def _build(sources: Sequence[Source], how: _How) -> tuple[Graph, list[RemainingK
         [source.values for source in prepared if is_dask(source.values)],
         [array for source in prepared for _, array in source.auxiliary if is_dask(array)],
         how.limits.retry_pauses,
+        how.reusing,
     )
     return inputs.graph, [_add_source(inputs, source, how) for source in prepared]
 

@@ -82,22 +82,29 @@ def expand(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Array
     return array
 
 
+Stage: TypeAlias = tuple[int, int, int, int]
+"""An axis, its length before and after, and the multiply-adds per entry of the rest."""
+
+
 @lru_cache(maxsize=1024)
-def cheapest_order(shape: tuple[int, ...], stages: tuple[tuple[int, int, int, int], ...]) -> tuple[int, ...]:
-    """Order of stages (axis, length before, length after, multiply-adds per entry of the rest) of least work.
+def cheapest_order(shape: tuple[int, ...], stages: tuple[Stage, ...]) -> tuple[int, ...]:
+    """Order of stages of least work.
 
     All permutations are tried; of equals the one nearest to the stored order wins.
     """
+    return tuple(
+        axis for axis, *_ in min(itertools.permutations(stages), key=lambda order: work(shape, order))
+    )
 
-    def work(order: Sequence[tuple[int, int, int, int]]) -> int:
-        total, size = 0, math.prod(shape)
-        for _, before, after, operations in order:
-            rest = size // max(before, 1)
-            total += rest * operations
-            size = rest * after
-        return total
 
-    return tuple(axis for axis, *_ in min(itertools.permutations(stages), key=work))
+def work(shape: Sequence[int], order: Sequence[Stage]) -> int:
+    """Multiply-adds of stages in this order."""
+    total, size = 0, math.prod(shape)
+    for _, before, after, operations in order:
+        rest = size // max(before, 1)
+        total += rest * operations
+        size = rest * after
+    return total
 
 
 @dataclass(frozen=True)

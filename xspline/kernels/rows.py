@@ -92,6 +92,9 @@ def touched_cells(features: Features, x: Floats, compiled: bool, at_once: int = 
     return touched
 
 
+GROUP = np.iinfo(np.uint8).bits  # rows of one cell whose validity is kept in one byte
+
+
 class SortedRows(NamedTuple):
     """Rows of one coefficient axis sorted by cell, as compiled loops take them."""
 
@@ -101,6 +104,11 @@ class SortedRows(NamedTuple):
     places: Integers  # [width], where values go, from the start of a support on
     values: Floats  # [n, width], values of the supports
     words: Integers  # [n], a word of 64 random bits for each row
+
+    @property
+    def groups(self) -> int:
+        """Number of groups of rows, each of one cell."""
+        return int(np.sum(-(-np.diff(self.ends, prepend=0) // GROUP)))
 
 
 class ProductRows(NamedTuple):
@@ -119,6 +127,9 @@ class LineSums(NamedTuple):
     power: Array = None  # [before, after] of a moment, Σ e²; None of pairs
     count: Array = None  # likewise how many rows are known
     digest: Array = None  # likewise the sum of their words modulo 2⁶⁴
+    known: Array = (
+        None  # [before, groups, after] on the host, which rows of each group are known, a bit for each
+    )
 
 
 @lru_cache(maxsize=8)
@@ -285,7 +296,7 @@ def roll_up(total: Floats, features: Features, length: int, axis: int, entry: in
         out[second, np.where(first == second, 0, near + first)] = moved[:, out.shape[1] :].sum(axis=0)
     elif len(moved) > length:
         # A circle shorter than its overhang would have to be added more than once around; such bases are global.
-        out, tail = moved[:length].copy(), moved[length:]
+        out, tail = moved[:length], moved[length:]
         out[: len(tail)] += tail
     else:
         return total

@@ -169,12 +169,15 @@ class BlockResult:
 
 
 def factors_of(
-    walk: Walk, separation: Separation, count: int, pairs: Callable[[], Floats]
+    walk: Walk, separation: Separation, count: int, pairs: Callable[[], Floats], known: Sequence[Any] = ()
 ) -> tuple[Factor, ...]:
-    """Factors of a block with `count` > 0 valid entries; `pairs` of all of it where it does not separate."""
+    """Factors of a block with `count` > 0 valid entries; `pairs` of all of it where it does not separate.
+
+    `known` are what the pairs follow from, beside the coordinates, where that is less than they are.
+    """
     components = separation.components(count, walk.weight_groups)
     if len(components) == 1:
-        return (whole_factor(walk, pairs()),)
+        return (whole_factor(walk, pairs(), known),)
     factors = [_component_factor(walk, c, separation.mask(c)) for c in components]
     scalars = [factor for factor in factors if not factor.axes]
     factors = [factor for factor in factors if factor.axes]
@@ -186,13 +189,14 @@ def factors_of(
     return tuple(factors)
 
 
-def whole_factor(walk: Walk, pairs: Floats) -> Factor:
-    """One factor over everything. Its key has none to agree with, so the result itself is hashed."""
+def whole_factor(walk: Walk, pairs: Floats, known: Sequence[Any] = ()) -> Factor:
+    """One factor over everything; its key is of what is known of it, or of the result: it has none to agree with."""
     axes = tuple(range(len(walk.ranges)))
-    window, flat = walk.window(axes), pairs.reshape(-1)
+    window, coordinates = walk.window(axes), [walk.coordinates_of(axis) for axis in axes] if known else []
+    parts = [part.reshape(-1) for part in (*coordinates, *(map(to_host, known) if known else (pairs,)))]
     # Hashing copies what it is given: some entries at a time.
-    parts = [flat[first : first + (1 << 14)] for first in range(0, flat.size, 1 << 14)]
-    return Factor(axes, window, pairs, digest_key("whole", repr((axes, pairs.shape, window)), *parts))
+    pieces = [part[first : first + (1 << 14)] for part in parts for first in range(0, part.size, 1 << 14)]
+    return Factor(axes, window, pairs, digest_key("whole", repr((axes, pairs.shape, window)), *pieces))
 
 
 def _component_factor(walk: Walk, component: Component, mask: Bools) -> Factor:

@@ -8,6 +8,7 @@ separates into, and only a mask that does not separate is swept a second time.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,18 +19,28 @@ from numpy.typing import NDArray
 from xspline.kernels.block import Array, Bools, Floats, first_true, rounded, to_host
 from xspline.kernels.component import SumsByCell, SumsBySlab
 from xspline.kernels.device.cuda import CudaSweeper
-from xspline.kernels.rows import LineSums, Rows
+from xspline.kernels.engines import Stage, work
+from xspline.kernels.rows import GROUP, LineSums, Rows
 from xspline.kernels.separation import BlockResult, LineSeparation, factors_of
 from xspline.kernels.walk import SlabBox, Walk, slab_boxes
 from xspline.sums import Tally
 
 
 class CompiledSweeper:
-    """How lines of values along one axis are summed, in one reading: NumPy's in compiled loops."""
+    """How lines of values along one axis are summed, in one reading: NumPy's in compiled loops.
+
+    The sums of a sweep are those of the last one's memory: they are used before the next.
+    """
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0)
 
     def per_line(self, rows: Rows) -> int:
-        """Numbers that the sums of one line take while they are computed."""
-        return 2 * rows.extent
+        """Entries of a slab that one line stands for: sums of pairs may take more memory than a slab, 4 to 12 MiB.
+
+        With a quarter of them, contractions of what lies in more cells than rows take twice as long.
+        """
+        return max(1, rows.extent // 2)
 
     def reads(self, array: NDArray[Any]) -> bool:
         """Whether an array is read as it is stored."""
@@ -40,22 +51,32 @@ class CompiledSweeper:
         """A copy of an array that is."""
         return np.require(array, np.float32 if array.dtype == np.float32 else np.float64, ["C", "A"])
 
-    def sweep(self, values: Array, column: int, after: int, rows: Rows, reference: float | None) -> LineSums:
+    def sweep(
+        self, values: Array, column: int, after: int, rows: Rows, reference: float | None, known: Any = None
+    ) -> LineSums:
         """sums[p, r, R] = sum over the rows i of values[i, R] e[p, i, r].
 
         The values are [before, n, at least column + after], of which `after` columns are read from `column` on; `rows`
         are of one coefficient axis. e is values - reference, 0 where they are NaN; with None 1, and 0 there: then there
-        are sums only.
+        are sums only, from what is `known` by the sweep of the same lines with a reference.
         """
-        from xspline.kernels.compiled.contraction import sweep
+        from xspline.kernels.compiled.contraction import sweep, sweep_known
 
-        values, moment = values.view(), reference is not None
+        sorted_rows, shape = rows.sorted, (len(values), after)
+        size = math.prod(shape) * rows.extent
+        if self._memory.size < size:
+            self._memory = np.empty(size)
+        sums = self._memory[:size].reshape(*shape, rows.extent)
+        if reference is None:
+            sweep_known(known, sorted_rows, sums)
+            return LineSums(sums)
+        values = values.view()
         values.flags.writeable = False  # as stores hand them out: one specialisation
-        shape = len(values), after
         count, digest = (np.zeros(shape, dtype=np.int64) for _ in range(2))
-        out = LineSums(np.empty((*shape, rows.extent)), np.zeros(shape), count, digest)
+        bits = np.zeros((len(values), sorted_rows.groups, after), dtype=np.uint8)
+        out = LineSums(sums, np.zeros(shape), count, digest, bits)
         with np.errstate(over="ignore"):  # digests are modulo 2⁶⁴; plain Python, uncompiled, would warn
-            sweep(values, column, rows.sorted, reference or 0.0, moment, out)
+            sweep(values, column, sorted_rows, reference, out)
         return out
 
 
@@ -71,6 +92,7 @@ class Sweep:
         default = CompiledSweeper() if walk.on_host else CudaSweeper(walk.xp, walk.device)
         self.sweeper = default if sweeper is None else sweeper
         self._stored = self.sweeper.reads(walk.ordered)
+        self.bits: list[Any] = []  # of the lines of each box, on the host
         self.rows = walk.rows(index, (0, walk.lengths[index]))
         lengths = tuple(1 if i == index else n for i, n in enumerate(walk.lengths))
         xp, device = walk.xp, walk.device
@@ -102,6 +124,7 @@ class Sweep:
             if not bool(xp.all(xp.isfinite(lines.power))):
                 return None
             moment.add(lines.sums, box)
+            self.bits.append(lines.known)
             spans = tuple(slice(1) if i == self.index else span for i, span in enumerate(box.spans))
             self.count[spans], self.digest[spans] = lines.count, lines.digest
             members = tuple(slice(1) if i in walk.pooled else span for i, span in enumerate(spans))
@@ -112,15 +135,16 @@ class Sweep:
         if not total:
             return BlockResult(tally, count)
         separation = LineSeparation(walk.slab_axes, self.index, self.count, self.digest, self._known)
-        factors = factors_of(walk, separation, total, self._pairs)
+        which = np.array((self.index, *walk.lengths)), self.digest  # of the rows of each line
+        factors = factors_of(walk, separation, total, self._pairs, which)
         weight = xp.astype(count, xp.float64)
         return BlockResult(tally, count, self.power, weight, reference, moment.finish(), factors)
 
     def _pairs(self) -> Floats:
         """The second sweep: pairs [k.., o.., b..] of a mask that does not separate."""
         out, rows = SumsBySlab(self.walk, self.walk.groups, pairs=True, last=self.index), self.rows.paired()
-        for box in self._boxes():
-            out.add(self._swept(box, rows, None).sums, box)
+        for box, known in zip(self._boxes(), self.bits, strict=True):
+            out.add(self._swept(box, rows, None, known).sums, box)
         return out.finish()
 
     def _boxes(self) -> Iterator[SlabBox]:
@@ -130,13 +154,14 @@ class Sweep:
         whole = walk.slab_axes[self.index].axes
         return slab_boxes(walk.shape, walk.slab_axes, limit, walk.rows_limit, whole)
 
-    def _swept(self, box: SlabBox, rows: Rows, reference: float | None) -> LineSums:
+    def _swept(self, box: SlabBox, rows: Rows, reference: float | None, known: Any = None) -> LineSums:
         """Contracted lines [.., R], and power, count and digest with the axes of slabs; the swept one has length 1."""
         xp, index, (values, column) = self.walk.xp, self.index, self._values(box)
         after, shape = math.prod(box.shape[index + 1 :]), (*box.shape[:index], 1, *box.shape[index + 1 :])
-        lines = self.sweeper.sweep(values, column, after, rows, reference)
+        lines = self.sweeper.sweep(values, column, after, rows, reference, known)
         sums = xp.reshape(lines.sums, (*shape[:index], *shape[index + 1 :], rows.extent))
-        return LineSums(sums, *(a if a is None else xp.reshape(a, shape) for a in lines[1:]))
+        power, count, digest = (a if a is None else xp.reshape(a, shape) for a in lines[1:4])
+        return LineSums(sums, power, count, digest, lines.known)
 
     def _values(self, box: SlabBox) -> tuple[Array, int]:
         """Values [before, n, columns] as the sweep reads them; the box's first column.
@@ -200,19 +225,36 @@ def _range(rows: Sequence[tuple[int, int]], lengths: Sequence[int]) -> tuple[int
 
 
 def _cheapest(walk: Walk) -> int | None:
-    """The slab axis to sweep along: few functions, and few entries left for what comes after."""
-    work = {}
+    """The slab axis to sweep along, for the least work of sweep and contractions after it."""
+    costs, shape, size = {}, walk.lengths, math.prod(walk.lengths)
+    stages = [_stage(walk, i) for i in range(len(shape))]
     for i, axis in enumerate(walk.slab_axes):
         # Values behind the axis: vector instructions would be idle.
-        few = math.prod(walk.lengths[i + 1 :]) < 8
+        few = math.prod(shape[i + 1 :]) < 8
         if axis.is_batch or len(axis.axes) != 1 or len(axis.coefficient_axes) != 1 or few:
             continue
-        if 0 < (rows := walk.lengths[i]) <= walk.rows_limit:
+        if 0 < shape[i] <= walk.rows_limit:
             (a,) = axis.coefficient_axes
             features = walk.space.features[a]
             if features.support.everywhere and not walk.on_host:  # its kernel moves from support to support
                 continue
-            left = walk.ranges[a].extent * features.support.depth(pairs=True) / rows
-            # An entry of the contracted lines costs some 20 multiply-adds afterwards.
-            work[i] = features.width * (features.width + 3) / 2 + 20 * left
-    return min(work, key=lambda i: (work[i], i)) if work else None
+            products = features.width * (features.width + 1) // 2
+            own = size * (features.width + products)
+            if (
+                walk.on_host
+            ):  # each cell looks up its groups of rows, which takes as long as adding what they have
+                cells = min(max(walk.ranges[a].extent - features.support.near + 1, 1), shape[i])
+                additions = cells * (1 + math.ceil(shape[i] / cells / GROUP))
+                own = size // shape[i] * additions * 2 * products
+            rest = [stages[j] for j, other in enumerate(walk.slab_axes) if j != i and other.coefficient_axes]
+            swept = (*shape[:i], stages[i][2], *shape[i + 1 :])
+            costs[i] = own + min(work(swept, order) for order in itertools.permutations(rest))
+    return min(costs, key=lambda i: (costs[i], i)) if costs else None
+
+
+def _stage(walk: Walk, index: int) -> Stage:
+    """The contraction of pairs along a slab axis."""
+    axes, n = walk.slab_axes[index].coefficient_axes, walk.lengths[index]
+    features = [(walk.space.features[a], walk.ranges[a].extent) for a in axes]
+    extent = math.prod(length * f.support.depth(pairs=True) for f, length in features)
+    return index, n, extent, n * math.prod(f.width * (f.width + 1) // 2 for f, _ in features)

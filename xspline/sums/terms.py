@@ -67,12 +67,12 @@ def image_of(factor: Factor, vectors: Sequence[Array], frame: Frame) -> Array:
     """
     factor = factor.padded(frame)
     out, count = factor.pairs, len(factor.axes)
-    for position in reversed(range(count)):
+    for position in range(count):  # the first axis first: what is read then lies side by side
         axis, (start, length) = factor.axes[position], factor.window[position]
         size, offsets = frame.sizes[axis], factor.offsets[position]
         around = frame.periodic[axis] and length == size  # pairs reach around the circle
         v = vectors[axis][(start + np.arange(length + (offsets - 1 if around else 0))) % size]
-        pairs = np.moveaxis(out, (position, count + position), (0, 1))
+        pairs = np.moveaxis(out, (position, count), (0, 1))
         image, v = np.zeros((v.size, *pairs.shape[2:])), v.reshape(-1, *(1,) * (pairs.ndim - 2))
         for o in range(offsets):
             first, second = members_on_line(frame, axis, length, around, o)

@@ -60,7 +60,9 @@ class CudaSweeper:
         kind = self.xp.float32 if str(array.dtype) == "float32" else self.xp.float64
         return array.astype(kind, order="C")
 
-    def sweep(self, values: Array, column: int, after: int, rows: Rows, reference: float | None) -> LineSums:
+    def sweep(
+        self, values: Array, column: int, after: int, rows: Rows, reference: float | None, known: Any = None
+    ) -> LineSums:
         """One launch reads the values, a second adds what tiles have in common."""
         xp, (before, length, stored) = self.xp, values.shape
         lines, extent = before * after, rows.extent

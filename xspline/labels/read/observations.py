@@ -17,6 +17,7 @@ from xspline.labels.read.cells import cells_of, over_cells
 from xspline.labels.read.cf import auxiliary, cf_axis
 from xspline.labels.read.coordinates import Arrangement, arrange, floats, seam_once
 from xspline.labels.read.memory import AR1, obstacle_to_series, periods_of, series_of, splines_in
+from xspline.labels.read.stored.chunks import reusing
 from xspline.solve.errors import warn
 from xspline.spaces import Space
 
@@ -166,6 +167,7 @@ class LazyReader:
     def __init__(self, data: xr.DataArray) -> None:
         self.shape, self.dtype, self.chunks = data.shape, data.dtype, storage_chunks(data)
         self._variable = data.variable
+        self._reused = self._variable.copy(deep=False, data=reusing(self._variable._data))
 
     @property
     def lazy(self) -> Any:
@@ -174,7 +176,7 @@ class LazyReader:
 
     def read(self, slices: tuple[slice, ...]) -> Any:
         """Return the values of a region, from the store, on the host or the device that the store decodes to."""
-        return self._variable[slices].data
+        return self._reused[slices].data
 
 
 def observations_of(

@@ -1,0 +1,1 @@
+"""Values in stores, decoded by ourselves."""
