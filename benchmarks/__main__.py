@@ -10,6 +10,7 @@ NAMES = (
     "dense",
     "memory",
     "large",
+    "billion",
     "graph",
     "plan",
     "growth",
