@@ -14,6 +14,7 @@ NAMES = (
     "graph",
     "plan",
     "growth",
+    "simulated",
     "mean",
     "gpu",
     "scattered",

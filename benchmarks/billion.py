@@ -44,9 +44,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def truth(lat: np.ndarray, lon: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """A season that moves with latitude, and waves that travel east."""
-    wave = np.sin(np.deg2rad(2 * lon) - time / 500)
-    return np.cos(np.deg2rad(2 * lat)) * (1 + 0.5 * wave) + 0.3 * np.sin(time / 300 + lat / 30)
+    """Waves that travel east, and slow ones; so long that the functions can follow them."""
+    wave = np.sin(np.deg2rad(lon) - time / 1000)
+    return np.cos(np.deg2rad(2 * lat)) * (1 + 0.5 * wave) + 0.3 * np.sin(time / 1000 + lat / 30)
 
 
 def empty_store(path: Path, count: int) -> list[tuple[int, int]]:
