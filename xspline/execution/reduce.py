@@ -428,8 +428,7 @@ def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> 
         coordinates=tuple(to_device(x, device) if x.size == count else x for x in block.coordinates),
         weights=tuple((axes, to_device(w, device)) for axes, w in block.weights),
     )
-    sums = accumulate(moved, source.layout, space, engine=source.engine)
-    return _with_memory(sums, block, source, space)
+    return _with_memory(accumulate(moved, source.layout, space, engine=source.engine), block, source, space)
 
 
 def _with_memory(sums: Sums, block: Block, source: Source, space: Space) -> Sums:
