@@ -31,7 +31,7 @@ from distributed.scheduler import ClientState, WorkerState
 import xspline as xs
 from benchmarks import measure, stand_in
 
-CHUNK, ACROSS = (250, 180, 230), (4, 5)  # 41 MB, twenty of them at each step of time
+CHUNK, ACROSS = (16, 640, 1000), (4, 5)  # 41 MB, twenty of them at each step of time
 THREADS = 2
 HEADER = (
     "chunks",
