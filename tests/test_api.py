@@ -83,6 +83,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "offsets",
         "noise",
         "reference",
+        "support",
         "bases",
     ]
     assert parameters(xs.statistics) == [
@@ -96,6 +97,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "missing_chunks",
         "seconds",
         "errors",
+        "support",
         "bases",
     ]
     where = ["chunks", "device", "extrapolate", "mask"]

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, windows_
 from xspline.labels.fine.tiles import fine_costs, fine_field, is_large, is_tiled
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
+from xspline.labels.read.cells import bounds_of, has_cells, range_of_cells, warn_of_cut
 from xspline.labels.read.cf import axis_of
 from xspline.labels.read.coordinates import coordinate_of, space_over, warn_of_degrees
 from xspline.labels.read.memory import AR1, check_errors
@@ -74,6 +76,7 @@ def fit(
     offsets: str | None = None,
     noise: Any = None,
     reference: str | None = None,
+    support: Any = None,
     **bases: Any,
 ) -> Field[Data]:
     """Fit a smooth, differentiable field through gridded or scattered data, in one pass (paper, section 3.1).
@@ -134,6 +137,12 @@ def fit(
         residuals show is to decide, over periods of time (`docs/guide/errors.md`). None: independent ones.
     offsets, noise, reference
         Whether the holders that `holder` names differ by offsets and by their noise, as for :meth:`Statistics.solve`.
+    support
+        "cells" takes values for means over the cells around their labels, whose ends are the CF bounds of the
+        coordinates; coordinates without bounds stay points. By coordinate: {"time": "cells"}, "points", or a DataArray
+        of the ends, for a DataArray, out of which xarray leaves bounds. Integrals are exact; along latitude means are
+        by area. What does not lie wholly in the domain is left out. There is no fine field beside. None: values at
+        points.
 
     Returns
     -------
@@ -144,7 +153,7 @@ def fit(
     ValueError
         Names, labels or weights do not fit the data; `seconds` beside bases; a value is infinite; nothing is
         determined; the checkpoint is no directory, or of an earlier version; chunks are missing; a fine field is asked
-        for with ``compute=False`` or holders.
+        for with ``compute=False``, holders or cells; bounds are not there, or do not fit the labels.
 
     Warns
     -----
@@ -175,6 +184,18 @@ def fit(
     >>> field = xs.fit(data, time=xs.Polynomial(1), lat=xs.Polynomial(1), errors="auto")
     >>> field.summary().errors.partition(",")[0], field.stderr(time=months[:1], lat=2).attrs["method"]
     ('AR(1) along time', 'scores')
+
+    Means over intervals of x are lower than a peak, and give it back:
+
+    >>> ends = np.linspace(0, 10, 41)
+    >>> means = -np.diff(np.cos(2 * ends)) / 2 / np.diff(ends)  # of sin 2x
+    >>> x = xr.Variable("x", (ends[1:] + ends[:-1]) / 2, {"bounds": "x_bounds"})
+    >>> data = xr.Dataset({"u": ("x", means)}, {"x": x})
+    >>> data["x_bounds"] = ("x", "ends"), np.stack([ends[:-1], ends[1:]], axis=1)
+    >>> basis = xs.Fourier(1, period=np.pi)
+    >>> fields = [xs.fit(data, x=basis, support=s)["u"] for s in ("points", "cells")]
+    >>> [field.predict(x=np.pi / 4).round(3).item() for field in fields]
+    [0.99, 1.0]
     """
     check_errors(errors, compute=compute, checkpoint=checkpoint, fine=fine or None, robust=robust or None)
     fine = fine if errors is None else False
@@ -184,7 +205,9 @@ def fit(
         raise ValueError(
             "robust=True weighs residuals as if all holders were alike: leave it out, or offsets= and noise="
         )
-    agreed, observed, windows = _walk(data, space, bases, weights, holder, seconds, penalty, compute, fine)
+    agreed, observed, windows = _walk(
+        data, space, bases, weights, holder, seconds, penalty, compute, fine, support
+    )
     observed = with_errors(observed, errors, agreed, holder)
     if robust and not compute:
         raise ValueError(
@@ -224,19 +247,31 @@ def _walk(
     penalty: Any,
     compute: bool,
     fine: bool | None,
+    support: Any,
 ) -> tuple[Space, list[Observations], int]:
     """Return what `_read` does, and the windows of the data that the choice of a fine field looks at; 0 without one."""
     check_kind(data)
     bare = space is None and all(basis is None for basis in bases.values()) and penalty is None
     by_default = fine is None
     if fine:
-        _check_fine(compute, holder)
+        _check_fine(compute, holder, support)
     elif by_default:
-        fine = bare and compute and holder is None
+        fine = bare and compute and holder is None and not has_cells(support)
     smooth = penalises_roughness(penalty)
 
     def read(coarse: bool) -> tuple[Space, list[Observations]]:
-        return _read(data, space, bases, weights, holder, seconds, smooth, default_labels=True, coarse=coarse)
+        return _read(
+            data,
+            space,
+            bases,
+            weights,
+            holder,
+            seconds,
+            smooth,
+            default_labels=True,
+            coarse=coarse,
+            support=support,
+        )
 
     agreed, observed = read(bool(fine and bare))
     if fine and by_default and not _fits_in(observed):
@@ -260,7 +295,7 @@ def _fits_in(observed: list[Observations]) -> bool:
     return False
 
 
-def _check_fine(compute: bool, holder: Any) -> None:
+def _check_fine(compute: bool, holder: Any, support: Any) -> None:
     """Raise ValueError where a fine field cannot be had."""
     if not compute:
         raise ValueError(
@@ -269,6 +304,11 @@ def _check_fine(compute: bool, holder: Any) -> None:
     if holder is not None:
         raise ValueError(
             "a fine field is fitted to values, which holders do not share: leave out holder=, or fine=True"
+        )
+    if has_cells(support):
+        raise ValueError(
+            "a fine field takes its neighbours for values at points, which means over cells are not: leave out "
+            "fine=True, or support="
         )
 
 
@@ -285,6 +325,7 @@ def statistics(
     missing_chunks: str = "warn",
     seconds: float | None = None,
     errors: AR1 | str | None = None,
+    support: Any = None,
     **bases: Any,
 ) -> Statistics[Data]:
     """Compute the sufficient statistics of some data: G = ΦᵀWΦ, h = ΦᵀWy and sums (paper, equation 5).
@@ -304,9 +345,18 @@ def statistics(
     >>> west = xs.statistics(data, x=xs.BSpline(12, domain=(0, 10)), holder="west")
     >>> west.holders, west.count
     (('west',), 200)
+
+    Statistics of means over cells are of the same space, and add to those of points:
+
+    >>> cells = xr.DataArray(np.stack([x - 0.02, x + 0.02], axis=1), {"x": x}, ("x", "ends"))
+    >>> east = xs.statistics(data[1:-1], west.space, holder="east", support={"x": cells[1:-1]})
+    >>> (west + east).count
+    398
     """
     check_errors(errors, compute=compute, checkpoint=checkpoint)
-    agreed, observed = _read(data, space, bases, weights, holder, seconds, default_labels=False)
+    agreed, observed = _read(
+        data, space, bases, weights, holder, seconds, default_labels=False, support=support
+    )
     observed = with_errors(observed, errors, agreed, holder)
     return _statistics(data, agreed, observed, holder, device, compute, checkpoint, missing_chunks)
 
@@ -317,6 +367,7 @@ def space(
     space: Space | Mapping[str, Any] | None = None,
     *,
     seconds: float | None = None,
+    support: Any = None,
     **bases: Any,
 ) -> Space:
     """Return the Space of some bases, with the coordinates' ranges as the domains that were left out.
@@ -334,7 +385,7 @@ def space(
     >>> xs.space(data, x=12).code()
     'xs.Space({"x": xs.BSpline(12, domain=(0.0, 10.0))})'
     """
-    return _read(data, space, bases, seconds=seconds, default_labels=False)[0]
+    return _read(data, space, bases, seconds=seconds, default_labels=False, support=support)[0]
 
 
 @checked
@@ -605,6 +656,7 @@ def plan(
     device: str | None = None,
     seconds: float | None = None,
     fine: bool | None = None,
+    support: Any = None,
     **bases: Any,
 ) -> execution.Plan:
     """Say what a fit would cost: coefficients, bytes, tasks, solver, time and memory, from labels and chunks alone.
@@ -626,19 +678,22 @@ def plan(
     >>> cost.code
     'fit({"a": xs.BSpline(100), "b": xs.BSpline(100)})'
     """
-    agreed, observed, windows = _walk(data, space, bases, weights, holder, seconds, penalty, True, fine)
+    agreed, observed, windows = _walk(
+        data, space, bases, weights, holder, seconds, penalty, True, fine, support
+    )
     requested = as_penalty(penalty, agreed)
     resources = execution.resources(execution.present(device))
     cost = execution.plan(
         observed[0].source(agreed),
-        agreed,
+        observed[0].in_cells(agreed),
         device=device,
         solver=lambda gram: planned(gram, requested, agreed, solver, resources),
     )
     if windows:
         own = [fine_costs(o, windows) for o in observed]
         cost = replace(cost, fine_seconds=sum(t for t, _ in own), fine_bytes=max(n for _, n in own))
-    line = "fit()" if windows and space is None and not bases else f"fit({defaults.code(agreed)})"
+    cells = f", support={dict.fromkeys(observed[0].bounds, 'cells')}" if observed[0].bounds else ""
+    line = "fit()" if windows and space is None and not bases else f"fit({defaults.code(agreed)}{cells})"
     return replace(cost, code=line)
 
 
@@ -653,6 +708,7 @@ def _read(
     *,
     default_labels: bool,
     coarse: bool = False,
+    support: Any = None,
 ) -> tuple[Space, list[Observations]]:
     """Return the Space and, for each variable, its observations with weights and holders; reads coordinates only.
 
@@ -691,12 +747,16 @@ def _read(
         dims = {d for c in coordinates.values() for d in c.dims} | set(pooled)
         variables = fitted_variables(data, dims).values()
     warn_of_degrees(coordinates, axes)
-    holders = holders_of(holder, data)
+    holders, bounds = holders_of(holder, data), bounds_of(data, support, coordinates)
     if isinstance(given, Space):
         agreed = given.described_by(axes)
+    elif bounds:
+        extents = {name: ends for name, ends in extents.items() if name not in bounds}
+        agreed = space_over(given, coordinates, axes, extents, partial(range_of_cells, bounds))
     else:
         agreed = space_over(given, coordinates, axes, extents)
-    observed = observations_of(variables, coordinates, agreed, pooled, weights, holders)
+    observed = observations_of(variables, coordinates, agreed, pooled, weights, holders, bounds)
+    agreed = agreed.coupling(observed[0].in_cells(agreed).coupled)
     # Where bases are defaults, what they do not span is batch.
     if space is None and not bases.keys() - set(pooled):
         own = given if isinstance(given, Mapping) else {}
@@ -751,18 +811,16 @@ def _statistics(
     execution.check_device(device)
     if checkpoint is not None and not compute:
         raise ValueError("a checkpoint is written and read while sums are computed; leave out compute=False")
-    sources = [o.source(agreed) for o in observed]
+    sources, own = [o.source(agreed) for o in observed], observed[0].in_cells(agreed)
     by_name = {o.name: o.data for o in observed}
     unwritten = _unwritten(observed, missing_chunks)
     # For each variable its Sums, lazy or not; a mapping by holder where there are several.
     computed: list[Any]
     if compute:
         with read_errors_name_labels(by_name):
-            computed = execution.sums(
-                sources, agreed, device=device, checkpoint=checkpoint, stamp=stores.stamp
-            )
+            computed = execution.sums(sources, own, device=device, checkpoint=checkpoint, stamp=stores.stamp)
     else:
-        computed = [execution.lazy_sums(source, agreed, device=device) for source in sources]
+        computed = [execution.lazy_sums(source, own, device=device) for source in sources]
     holders = observed[0].holders
     if holders is None:
         parts = [part_of(by_name, computed, holder, data.sizes)]
@@ -777,6 +835,10 @@ def _statistics(
             parts
         )
         parts = [replace(p, provenance={**p.provenance, **k}) for p, k in zip(parts, known, strict=True)]
+    if observed[0].bounds:
+        cells = {"cells": sorted(observed[0].bounds)}
+        parts = [replace(part, provenance={**part.provenance, **cells}) for part in parts]
+        warn_of_cut(agreed, observed[0].cells(agreed))
     if unwritten:  # once, however many holders share the store
         parts[0] = replace(parts[0], provenance={**parts[0].provenance, "unwritten": unwritten})
     total: Statistics[Data] = Statistics(

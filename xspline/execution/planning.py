@@ -31,6 +31,7 @@ from xspline.solve import Choice
 from xspline.solve.costs import COSTS
 from xspline.solve.select import candidates
 from xspline.spaces import Space
+from xspline.spaces.means import CellSpace
 from xspline.sums import Factor, Gram, join_overlapping
 from xspline.sums.window import whole
 
@@ -344,6 +345,9 @@ def _factor_of_labels(source: Source, space: Space, axis: int) -> Factor:
     """Return the factor of one coordinate with one observation at each label; at even labels where they are lazy."""
     name, labels = space.names[axis], source.coordinates[axis]
     own = Space({name: space.basis(name)}, axes={name: space.axis(name)})
+    if isinstance(space, CellSpace) and name in space.near:
+        near = {name: space.near[name]}
+        own = CellSpace(own.coupling(near), near)
     if not in_memory(labels):
         labels = np.linspace(*space.basis(name).integral_range(space.axis(name)), max(labels.shape))
     labels = to_host(labels).ravel()

@@ -111,14 +111,21 @@ class Source:
     def block(self, values: Any, auxiliary: Sequence[Any], slices: Slices) -> Block:
         """Return the Block of these values and auxiliary arrays, which lie at `slices` of the whole."""
         coordinates, weights = self._split(auxiliary)
-        floats = tuple(np.asarray(x, dtype=np.float64) for x in coordinates)
-        return Block(values, floats, weights, tuple(s.start for s in slices), None)
+        return Block(
+            values, tuple(map(as_floats, coordinates)), weights, tuple(s.start for s in slices), None
+        )
 
     def _split(self, auxiliary: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return coordinates and weights out of `auxiliary`."""
         own = iter(auxiliary)
         coordinates = tuple(next(own) for _ in self.coordinates)
         return coordinates, tuple((axes, next(own)) for axes, _ in self.weights)
+
+
+def as_floats(x: Any) -> NDArray[Any]:
+    """Return a coordinate on the host as float64; the ends of cells as complex numbers."""
+    x = np.asarray(x)
+    return x if x.dtype.kind == "c" else x.astype(np.float64, copy=False)
 
 
 def axes_of_coordinates(layout: Layout) -> tuple[tuple[int, ...], ...]:

@@ -17,7 +17,7 @@ from xspline.execution.cuts import Cuts, aligned
 from xspline.execution.dask_api import DataNode, Graph, Task, TaskRef, add_data, check_arrays, new_name
 from xspline.execution.device.gpu import check_device, to_device, to_host
 from xspline.execution.limits import LIMITS, Limits
-from xspline.execution.source import axes_of_coordinates, cut, is_dask
+from xspline.execution.source import as_floats, axes_of_coordinates, cut, is_dask
 from xspline.kernels import Layout
 from xspline.kernels import evaluate as evaluate_values
 from xspline.kernels.engines import engine_of_size
@@ -176,7 +176,7 @@ def _values(
 ) -> np.ndarray:
     if 0 in shape:
         return np.empty(shape)
-    floats = tuple(np.asarray(x, dtype=np.float64) for x in coordinates)
+    floats = tuple(map(as_floats, coordinates))
     moved = to_device(coefficients, request.device)
     values = to_host(
         evaluate_values(

@@ -11,7 +11,15 @@ import numpy as np
 from xspline.kernels.block import Array, Floats, Layout, check_coordinates
 from xspline.kernels.engines import Engine, choose_engine, expand
 from xspline.kernels.rows import CoefficientRange, Rows, build_rows, unrolled
-from xspline.kernels.walk import SLAB_ROWS, SlabAxis, SlabBox, slab_axes_of, slab_boxes, slab_entries
+from xspline.kernels.walk import (
+    SLAB_ROWS,
+    SlabAxis,
+    SlabBox,
+    flat_labels,
+    slab_axes_of,
+    slab_boxes,
+    slab_entries,
+)
 from xspline.spaces import Space
 
 
@@ -83,6 +91,7 @@ def evaluate(
         )
     slab_axes, offsets = slab_axes_of(layout), space.frame.offsets if pairs else (1,) * ndim
     array = xp.reshape(xp.astype(coefficients, xp.float64, copy=False), (*space.shape, *offsets, *batch))
+    array = space.at_points(array, xp) if pairs else array
     array = _unrolled(array, layout, slab_axes, space, pairs, xp)
     entries = slab_entries(coefficients)
     # Values are written once, 8 MiB or more at a time: only what they come from waits in a cache.
@@ -130,7 +139,7 @@ def _fill(
     the coefficients that they touch.
     """
     xp = array_api_compat.array_namespace(coefficients)
-    labels = [np.asarray(x, dtype=np.float64).reshape(-1) for x in coordinates]
+    labels = [flat_labels(x) for x in coordinates]
     axes = [a for axis in slab_axes for a in axis.axes]
     in_order, back = axes == sorted(axes), tuple(int(i) for i in np.argsort(axes))
     known: dict[int, tuple[tuple[int, int], Rows]] = {}

@@ -86,6 +86,8 @@ class Sweep:
             return None
         for axis, features in enumerate(walk.space.features):
             x, domain = walk.coordinates_of(axis), features.domain
+            if x.dtype.kind == "c":
+                x = np.where(features.locate(x)[0] < 0, np.nan, 0.0)
             low, high = np.nextafter(domain or (-np.inf, np.inf), (-np.inf, np.inf))
             if not (np.isfinite(x) & (x >= low) & (x <= high)).all():
                 return None

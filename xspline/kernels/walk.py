@@ -24,6 +24,13 @@ from xspline.spaces import Space
 
 SLAB_ROWS = 1 << 15  # rows of one group in a slab: bounds the tables of features
 
+
+def flat_labels(x: Array) -> Floats:
+    """Labels in one dimension, as float64; the ends of cells stay complex numbers."""
+    flat = np.asarray(x).reshape(-1)
+    return flat if flat.dtype.kind == "c" else flat.astype(np.float64, copy=False)
+
+
 Component: TypeAlias = frozenset[int]
 """Groups of a layout, by their numbers; all batch dimensions together have the number after the last group's."""
 
@@ -249,8 +256,7 @@ class Walk:
     def coordinates_of(self, axis: int) -> Floats:
         """Coordinate of a coefficient axis, one number per row of its group, on the host."""
         if axis not in self._labels:  # kept: it may come from a device
-            labels = to_host(self.block.coordinates[axis])
-            self._labels[axis] = np.asarray(labels, dtype=np.float64).reshape(-1)
+            self._labels[axis] = flat_labels(to_host(self.block.coordinates[axis]))
         return self._labels[axis]
 
     # Slabs

@@ -29,8 +29,9 @@ SMALL = 300
 TWO = 200
 #: Observations, up to which any model that is likely before data are seen has its weight.
 VERY_FEW = 40
-#: Observations that are predicted from others, and beyond which distances, in widths of a cell of one observation.
-WITHHELD, DISTANCES = 400, (0.0, 2.0, 6.0, 18.0)
+#: Observations that are predicted from others, and beyond which distances, in widths of a cell of one observation; the
+#: first leaves out the observation alone.
+WITHHELD, DISTANCES = 400, (2.0**-52, 2.0, 6.0, 18.0)
 
 
 class Observed(NamedTuple):
@@ -111,7 +112,8 @@ def in_neighbourhoods(pyramid: Pyramid, inner: Index) -> Array:
     """Return which items are neighbours of some observations, as the functions here ask for these, or are of these."""
     marked = np.zeros(pyramid.values.size, bool)
     marked[inner] = True
-    for wanted, beyond in itertools.product((NEIGHBOURS, *WINDOWS), (-1.0, *DISTANCES)):
+    withheld = [(NEIGHBOURS, distance) for distance in DISTANCES]
+    for wanted, beyond in (*((wanted, -1.0) for wanted in WINDOWS), *withheld):
         chosen, filled = pyramid.neighbours(pyramid.places[inner], wanted, beyond)
         marked[chosen[np.arange(chosen.shape[1]) < filled[:, None]]] = True
     return marked
@@ -162,7 +164,7 @@ def _calibration(field: Nearby, own: Index) -> tuple[Array, Array]:
     p, alone, blocks = field.pyramid, np.ones(1), np.arange(own.size + 1)
     knots = []
     for distance in DISTANCES:
-        chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, max(distance, float(np.finfo(float).eps)))
+        chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, distance)
         if filled.min() == 0:
             break
         combined = field.combined(chosen, filled, p.places[own, None], alone, blocks, True)
@@ -172,7 +174,7 @@ def _calibration(field: Nearby, own: Index) -> tuple[Array, Array]:
         share = float(np.median(combined.variance / (combined.variance + noise)))
         own_stretch = math.sqrt(1 + (stretch**2 - 1) * share)
         # Gaps have other shapes than those made here, so errors across gaps are never shortened.
-        own_stretch = own_stretch if distance == 0 else max(own_stretch, 1.0)
+        own_stretch = own_stretch if distance < 1 else max(own_stretch, 1.0)
         knots.append((math.log(max(np.median(combined.left), 1e-12)), own_stretch))
     shares, stretches = np.array(sorted(knots)).T
     return shares, stretches
@@ -188,10 +190,8 @@ def _windows(
     rng = np.random.default_rng(0)
     sampled = rng.permutation(len(pyramids))[:FEW]
     largest = max(pyramids, key=lambda pyramid: pyramid.count)
-    everything = []
-    for i in sampled:
-        p = pyramids[i]
-        everything.append(Window(p.places, p.levels, p.counts, p.values, rows[i]))
+    own = ((pyramids[i], rows[i]) for i in sampled)
+    everything = [Window(p.places, p.levels, p.counts, p.values, row) for p, row in own]
     dense = largest.count <= DENSE
     if dense and largest.count <= SMALL:
         return (Windows(largest.spread, everything),) * 3

@@ -10,6 +10,7 @@ observations. So calm regions say as much about lengths as lively ones, and what
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,8 @@ class Window(NamedTuple):
     fitted: Array | None = None  # [m, p]
 
 
-class _Solved(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Solved:
     """A window under a model: U with Uᵀ U = K, yᵀ P y, log |K| + log |Xᵀ K⁻¹ X|, m − p, P y, and V, P = K⁻¹ − V Vᵀ."""
 
     root: Array
@@ -51,6 +53,34 @@ class _Solved(NamedTuple):
     def value(self) -> float:
         """−log L of the window."""
         return 0.5 * (self.determinant + self.freedom * math.log(self.misfit))
+
+    @functools.cached_property
+    def precisions(self) -> Array:
+        """The diagonal of K⁻¹."""
+        return np.diag(lapack.dpotri(self.root)[0])
+
+    def residuals(self, window: Window, model: Model) -> tuple[Array, Array]:
+        """Return leverages of observations, and the weighted squares of what the field leaves of them.
+
+        The leverage of an observation is how much its prediction follows it: with K⁻¹ and the noise n of the model it
+        is 1 − n (K⁻¹)_ii, and the residual is n (P y)_i.
+        """
+        observed, noise = window.levels == 0, model.noise / window.counts
+        return (1 - noise * self.precisions)[observed], (window.counts * (noise * self.alpha) ** 2)[observed]
+
+    def withheld(self, window: Window) -> Array:
+        """Return errors of observations, each predicted from all others, over what is expected.
+
+        With P = K⁻¹ less what fitted functions explain, the error of a withheld observation is (P y)_i/P_ii and its
+        variance is s²/P_ii, where s² is the scale that the other observations have. Errors are quantiles of a normal
+        distribution in place of those of Student's t.
+        """
+        inverse = self.precisions - np.sum(self.explained**2, axis=1)
+        freedom = max(self.freedom - 1, 1)
+        square = self.alpha**2 / inverse
+        scale = np.maximum(self.misfit - square, np.finfo(float).tiny) / freedom
+        normal = -special.ndtri(special.stdtr(freedom, -np.sqrt(square / scale)))
+        return np.asarray((np.sign(self.alpha) * normal)[window.levels == 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +111,15 @@ class Windows:
             if solved is None:
                 return IMPOSSIBLE, gradient
             value += solved.value
-            outer = solved.freedom / solved.misfit * np.outer(solved.alpha, solved.alpha)
-            weights = lapack.dpotri(solved.root)[0].T - solved.explained @ solved.explained.T - outer
+            weights = lapack.dpotri(solved.root)[0].T
+            if window.fitted is not None:
+                weights -= solved.explained @ solved.explained.T
+            weights -= np.outer(solved.freedom / solved.misfit * solved.alpha, solved.alpha)
+            weights *= 0.5
             own = np.zeros(gradient.size)
             compiled.slopes(
                 window.places, window.levels, window.counts, inverse, amplitude, model.smoothness, model.table,
-                model.bend, STEP, np.ascontiguousarray(0.5 * weights), model.lengths, own,
+                model.bend, STEP, weights, model.lengths, own,
             )  # fmt: skip
             own[-1] *= model.noise
             gradient += own
@@ -97,58 +130,33 @@ class Windows:
         return np.array([x.misfit / x.freedom for _, x in self._each(model) if x is not None])
 
     def residuals(self, model: Model) -> tuple[float, float]:
-        """Return the mean leverage of observations, and the mean weighted square of what the field leaves of them.
+        """Return the mean leverage of observations, and the mean weighted square of what the field leaves of them."""
+        parts = [x.residuals(window, model) for window, x in self._each(model) if x is not None]
+        leverages, squares = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return float(np.mean(leverages)), float(np.mean(squares))
 
-        The leverage of an observation is how much its prediction follows it: with K⁻¹ and the noise n of the model it
-        is 1 − n (K⁻¹)_ii, and the residual is n (P y)_i.
-        """
-        leverages, squares = [], []
-        for window, solved in self._each(model):
-            if solved is not None:
-                observed, noise = window.levels == 0, model.noise / window.counts
-                leverages.append((1 - noise * np.diag(lapack.dpotri(solved.root)[0]))[observed])
-                squares.append((window.counts * (noise * solved.alpha) ** 2)[observed])
-        return float(np.mean(np.concatenate(leverages))), float(np.mean(np.concatenate(squares)))
-
-    def withheld(self, model: Model) -> list[Array]:
-        """Return for each window errors of its observations, each predicted from all others, over what is expected.
-
-        With P = K⁻¹ less what fitted functions explain, the error of a withheld observation is (P y)_i/P_ii and its
-        variance is s²/P_ii, where s² is the scale that the other observations have. Errors are quantiles of a normal
-        distribution in place of those of Student's t.
-        """
-        errors = []
-        for window, solved in self._each(model):
-            if solved is None:
-                errors.append(np.full(int((window.levels == 0).sum()), np.nan))
-                continue
-            inverse = np.diag(lapack.dpotri(solved.root)[0]) - np.sum(solved.explained**2, axis=1)
-            freedom = max(solved.freedom - 1, 1)
-            square = solved.alpha**2 / inverse
-            scale = np.maximum(solved.misfit - square, np.finfo(float).tiny) / freedom
-            normal = -special.ndtri(special.stdtr(freedom, -np.sqrt(square / scale)))
-            errors.append((np.sign(solved.alpha) * normal)[window.levels == 0])
-        return errors
+    def first(self, model: Model) -> tuple[float, float, float, Array]:
+        """Return the scale, both of `residuals`, and errors of withheld observations, of the first window."""
+        window, solved = next(self._each(model))
+        if solved is None:
+            return math.nan, math.nan, math.nan, np.full(int((window.levels == 0).sum()), np.nan)
+        leverages, squares = solved.residuals(window, model)
+        scale = solved.misfit / solved.freedom
+        return scale, float(np.mean(leverages)), float(np.mean(squares)), solved.withheld(window)
 
     def _each(self, model: Model) -> Iterator[tuple[Window, _Solved | None]]:
         """Yield each window with its solution; None where its covariance is not positive definite to rounding."""
-        inverse, amplitude = model.between(self.spread)
-        for window in self.items:
-            root = self._root(window, model, inverse, amplitude)
-            yield window, None if root is None else _solved(root, window)
-
-    def _root(self, window: Window, model: Model, inverse: Array, amplitude: Array) -> Array | None:
-        """Return U with Uᵀ U = K, in Fortran order; None where there is none."""
         from xspline.kriging import compiled
 
-        size = window.values.size
-        matrix = np.zeros((size, size))
-        compiled.covariances(
-            window.places, window.levels, window.counts, inverse, amplitude,
-            model.smoothness, model.table, STEP, model.noise, matrix,
-        )  # fmt: skip
-        root, info = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
-        return None if info else root
+        inverse, amplitude = model.between(self.spread)
+        for window in self.items:
+            matrix = np.zeros((window.values.size,) * 2)
+            compiled.covariances(
+                window.places, window.levels, window.counts, inverse, amplitude,
+                model.smoothness, model.table, STEP, model.noise, matrix,
+            )  # fmt: skip
+            root, info = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
+            yield window, None if info else _solved(root, window)
 
 
 def _solved(root: Array, window: Window) -> _Solved:

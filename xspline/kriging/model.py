@@ -18,11 +18,9 @@ from scipy.special import gammaln, kv
 
 Array = NDArray[np.float64]
 
-#: z beyond which a correlation counts as zero: it is below 1e-12 for ν up to 8.
-REACH = 36.0
-#: Intervals of a table: values are right to 1e-7.
+#: Intervals of a table: values are right to 1e-7. Beyond z = 36 a correlation, below 1e-12 for ν up to 8, counts as 0.
 NODES = 600
-STEP = REACH / NODES
+STEP = 36.0 / NODES
 _CURVE = 1e-3  # difference of log ν by which tables are differentiated
 
 

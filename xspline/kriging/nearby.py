@@ -84,21 +84,27 @@ class Nearby:
         return self.pyramid.count <= DENSE and math.isinf(self.pyramid.reach)
 
     @functools.cached_property
+    def _by_model(self) -> tuple[Array, Array, Array, Array]:
+        """What each model says of all observations, if these are one window, as `Windows.first`."""
+        window = Windows(self.pyramid.spread, [self.window])
+        columns = zip(*(window.first(model) for _, model in self.models), strict=True)
+        scale, leverage, square, withheld = (np.array(column) for column in columns)
+        return scale, leverage, square, withheld
+
+    @property
     def mean_scales(self) -> tuple[float, ...]:
         """The local scale of each model, on average over the data."""
         if not self.is_dense:
             return (self.usual_scale,) * len(self.models)
-        window = Windows(self.pyramid.spread, [self.window])
-        return tuple(float(window.scales(model).mean()) for _, model in self.models)
+        return tuple(float(scale) for scale in self._by_model[0])
 
-    @functools.cached_property
+    @property
     def residuals(self) -> tuple[float, float]:
         """The mean leverage of observations, and the mean weighted square of what the field leaves of them."""
         if not self.is_dense:
             return self.usual_residuals
-        windows = Windows(self.pyramid.spread, [self.window])
-        parts = [(w, windows.residuals(model)) for w, model in self.models]
-        return sum(w * leverage for w, (leverage, _) in parts), sum(w * square for w, (_, square) in parts)
+        weights = [weight for weight, _ in self.models]
+        return float(weights @ self._by_model[1]), float(weights @ self._by_model[2])
 
     @property
     def window(self) -> Window:
@@ -154,8 +160,10 @@ class Nearby:
 
     @property
     def _sandwiched(self) -> int:
-        """The level in whose cells errors are added up; of all observations only the coarse ones are known."""
-        return self.pyramid.level_of(SANDWICHED, 0 if self.sampled is None else 2)
+        """The first level of few cells, where errors are added up; only coarse ones are of all observations."""
+        lowest = 0 if self.sampled is None else 2
+        few = np.diff(self.pyramid.starts)[lowest:] <= SANDWICHED
+        return lowest + (int(np.argmax(few)) if few.any() else few.size - 1)
 
     def cell_means(self, functions: Callable[[Array], Array]) -> Array:
         """Return the means of functions [n, P] of coordinates over the cells of `error_root`, as [m, P].
@@ -256,9 +264,7 @@ class Nearby:
     def withheld(self, own: Index) -> Array:
         """Return errors of some observations, each predicted from all others, over their standard deviations."""
         if self.is_dense:
-            windows = Windows(self.pyramid.spread, [self.window])
-            errors = [weight * windows.withheld(model)[0] for weight, model in self.models]
-            return np.sum(errors, axis=0)[own]
+            return np.asarray([weight for weight, _ in self.models] @ self._by_model[3][:, own])
         p = self.pyramid
         chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, float(np.finfo(float).eps))
         combined = self.combined(

@@ -178,11 +178,6 @@ class Pyramid:
         second = slice(self.starts[2], self.starts[3])
         return np.asarray(self.grid.cells(self.places[second], level)[own])
 
-    def level_of(self, most: int, lowest: int = 0) -> int:
-        """Return the first level of so many items at most, or the last, from some level on."""
-        few = np.diff(self.starts)[lowest:] <= most
-        return lowest + (int(np.argmax(few)) if few.any() else few.size - 1)
-
     @property
     def nbytes(self) -> int:
         """Bytes of the items; trees take about as many."""

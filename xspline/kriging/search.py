@@ -143,8 +143,8 @@ class Prior:
         """
         z = _normal_draws(DRAWN, self.mean.size)
         points = np.clip(self.mean + self.deviation * z, self.low, self.high)
-        logarithms = -np.array([windows.value(self.model(x)) for x in points])
-        return self._weighted(points, logarithms)
+        models = [self.model(x) for x in points]
+        return _weighted(models, -np.array([windows.value(model) for model in models]))
 
     def around(self, best: Array, windows: Windows) -> list[tuple[float, Model]]:
         """Return models with weights, as `drawn`, from a normal approximation about the likeliest parameters."""
@@ -160,15 +160,16 @@ class Prior:
         root = vectors / np.sqrt(np.maximum(values, 0.25 / np.max(self.deviation) ** 2))
         z = _normal_draws(DRAWN_AROUND, size)
         points = np.clip(best + z @ root.T, self.low, self.high)
-        logarithms = np.array([-self.objective(x, windows)[0] for x in points]) + 0.5 * np.sum(z * z, axis=1)
-        return self._weighted(points, logarithms)
+        models, away = [self.model(x) for x in points], (points - self.mean) / self.deviation
+        likely = -np.array([windows.value(model) for model in models])
+        return _weighted(models, likely + 0.5 * np.sum(z * z - away * away, axis=1))
 
-    def _weighted(self, points: Array, logarithms: Array) -> list[tuple[float, Model]]:
-        """Return the models of parameters, with weights that add up to 1; those that hardly count are left out."""
-        weights = np.exp(logarithms - logarithms.max())
-        kept = weights > NEGLIGIBLE * weights.sum()
-        weights = weights[kept] / weights[kept].sum()
-        return [(float(w), self.model(x)) for w, x in zip(weights, points[kept], strict=True)]
+
+def _weighted(models: list[Model], logarithms: Array) -> list[tuple[float, Model]]:
+    """Return models with weights that add up to 1; those that hardly count are left out."""
+    weights = np.exp(logarithms - logarithms.max())
+    kept = np.flatnonzero(weights > NEGLIGIBLE * weights.sum())
+    return [(float(weights[i] / weights[kept].sum()), models[i]) for i in kept]
 
 
 def _normal_draws(count: int, size: int) -> Array:

@@ -14,6 +14,7 @@ from xspline import execution
 from xspline.labels.errors import unknown_name
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit
+from xspline.labels.read.cells import over_cells
 from xspline.labels.read.coordinates import arrange
 from xspline.labels.read.observations import Variable
 from xspline.labels.read.targets import Target
@@ -78,7 +79,9 @@ def evaluate(
         fit.coefficients if covariance is None else covariance.pairs,
         coordinates,
         layout,
-        space,
+        over_cells(
+            space, {n: x for n, x in zip(space.names, coordinates, strict=True) if n in target.bounds}
+        ),
         tuple(0 if any(above) else orders.get(c, 0) for c in space.names),
         shape,
         chunks=chunks,

@@ -28,6 +28,7 @@ from xspline.labels.inference.holders import (
     solve_differing,
     stored_levels,
 )
+from xspline.labels.read.cells import bounds_of
 from xspline.labels.read.coordinates import coordinate_of
 from xspline.labels.read.observations import Observations, check_data, check_kind, observations_of
 from xspline.labels.report import findings
@@ -685,7 +686,9 @@ class Field(FieldBase[Data]):
         )
 
     @checked
-    def check(self, data: Data | None = None, *, weights: xr.DataArray | None = None) -> FitCheck:
+    def check(
+        self, data: Data | None = None, *, weights: xr.DataArray | None = None, support: Any = None
+    ) -> FitCheck:
         """Look at everything that may be wrong with the fit, and say what to do about it.
 
         As ``gam.check`` of R's mgcv does: how the smoothing was chosen, whether that converged and ended at a bound;
@@ -706,6 +709,9 @@ class Field(FieldBase[Data]):
             arrays and stores the sample alone is read. None: what the fit has seen, if its data were in memory.
         weights
             Of these data, as for the fit.
+        support
+            Of these data, as for the fit: "cells" compares them with means of the field over their cells. None is what
+            the fit had along each coordinate.
 
         Returns
         -------
@@ -715,7 +721,7 @@ class Field(FieldBase[Data]):
         Raises
         ------
         ValueError
-            The field is still lazy.
+            The field is still lazy; it is of points and of cells, and `support` does not say which these data are.
 
         Examples
         --------
@@ -725,12 +731,18 @@ class Field(FieldBase[Data]):
         >>> data.spline.fit(x=30).check().concerns
         {'u': ()}
         """
-        field = self if data is None else self._looked_at(self._observed(data, weights), warns=False)
+        field = self if data is None else self._looked_at(self._observed(data, weights, support), warns=False)
         return FitCheck({name: tuple(findings.checked(fit)) for name, fit in field._solved.items()})
 
-    def _observed(self, data: Data, weights: xr.DataArray | None) -> dict[str, Observations]:
+    def _observed(self, data: Data, weights: xr.DataArray | None, support: Any) -> dict[str, Observations]:
         """Return the observations of each fitted variable in some data."""
         check_kind(data)
+        kinds = self.statistics._kinds
+        if support is None and len(kinds) > 1:
+            raise ValueError(
+                "the parts of this field are points and means over cells: say what these data are, "
+                "check(data, support='cells') or support='points'"
+            )
         if any(fit.levels is not None for fit in self.fits.values()):
             raise ValueError(
                 "check(data) looks at residuals as if all holders were alike, and these differ (offsets=, noise=); "
@@ -745,7 +757,11 @@ class Field(FieldBase[Data]):
             coordinates = {n: coordinate_of(values, n, default_labels=True) for n in self.space.names}
             spanned = {*variable.batch_dims, *(dim for c in coordinates.values() for dim in c.dims)}
             pooled = tuple(dim for dim in values.dims if dim not in spanned)
-            (observed[name],) = observations_of([values], coordinates, self.space, pooled, weights)
+            own = dict.fromkeys(kinds[0], "cells") if support is None else support
+            bounds = bounds_of(data, own, coordinates)
+            (observed[name],) = observations_of(
+                [values], coordinates, self.space, pooled, weights, bounds=bounds
+            )
         return observed
 
     def _table(self, by_variable: Mapping[str, xr.Dataset]) -> xr.Dataset:

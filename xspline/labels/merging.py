@@ -59,7 +59,7 @@ def merge_models(
             )
         computed = field.compute()
         origin = computed.statistics
-        provenance = {"predictions of": [part.digest for part in origin.parts]}
+        provenance = {"predictions of": [part.digest for part in origin.parts], "kinds": origin._kinds}
         sums = {name: _with_predictions(fit) for name, fit in computed.fits.items()}
         part = Part.of(sums, "+".join(sorted(origin.holders)), provenance)
         predictions.append(replace(origin, parts=(part,), _collapsed=True))

@@ -155,6 +155,12 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
         """Whether parts are periods that nobody named."""
         return all("period" in part.provenance for part in self.parts)
 
+    @property
+    def _kinds(self) -> list[tuple[str, ...]]:
+        """Along which coordinates observations are means over cells, for each kind of them; none is points."""
+        own = (part.provenance.get("kinds", [part.provenance.get("cells", [])]) for part in self.parts)
+        return sorted({tuple(kind) for kinds in own for kind in kinds})
+
     def _check_several(self) -> None:
         """Raise ValueError unless there are two parts, of which one can be left out."""
         if len(self.parts) < 2:
@@ -257,7 +263,11 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
     def collapse(self, holder: str | None = None) -> Statistics[Data]:
         """Return the total as one part: smaller, but no holder can be removed any more."""
         sums = {name: self.total(name) for name in self.variables}
-        provenance = {"collapsed from": sorted(set().union(*(part.digests for part in self.parts)))}
+        provenance: dict[str, Any] = {
+            "collapsed from": sorted(set().union(*(part.digests for part in self.parts)))
+        }
+        if any(self._kinds):
+            provenance["kinds"] = self._kinds
         total = Part.of(sums, holder or "+".join(sorted(self.holders)), provenance)
         return replace(self, parts=(total,), _collapsed=True)
 
@@ -614,9 +624,12 @@ def merge(statistics: Iterable[Statistics[Data]], *, repeated_holders: str = "er
             if part.count or part.digest not in {p.digest for p in known}:  # nothing, twice, is nothing
                 check_new(part, known, repeated_holders == "add")
                 parts.append(part)
-    alone = len(listed) == 1
+    alone, space = len(listed) == 1, first.space
+    for other in listed[1:]:
+        space = space.coupling(other.space.coupled)
     return replace(
         first,
+        space=space,
         parts=tuple(parts),
         _collapsed=any(contribution._collapsed for contribution in listed),
         _fitted=first._fitted if alone else None,

@@ -552,7 +552,7 @@ def deviations(fit: Fit, n: int, rng: np.random.Generator, requested: Requested)
         for added in roots:
             weights = rng.standard_normal((added.shape[axis], drawn.shape[axis]))
             drawn += np.moveaxis(np.tensordot(added, weights, axes=(axis, 0)), -1, axis)
-        yield drawn
+        yield fit.known_penalty.obeyed(drawn, fit.space)
 
 
 def _drawn(fit: Fit, n: int, rng: np.random.Generator, *, none: bool = False) -> Iterator[Array]:

@@ -99,6 +99,7 @@ def solve(
             )
         else:
             centred = factorisation.solve(rhs)
+    centred = penalty.obeyed(centred, space)
     rss = np.maximum(sums.rss(centred, frame), 0.0)  # zero up to rounding when the fit is exact
     determined = np.broadcast_to(factorisation.determined, rss.shape)
     centred += e.reshape(lifted) * sums.reference

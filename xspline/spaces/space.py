@@ -24,7 +24,9 @@ from xspline.spaces.features import Features, Floats, Global, Integers, frozen
 
 Bools: TypeAlias = NDArray[np.bool_]
 
-SPACE_SCHEMA = 1
+SPACE_SCHEMA = (
+    1  # one more where cells couple more: what knows of none would take such sums for those of points
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,9 @@ class Space:
     from_data : sequence of str, optional
         More coordinates whose domain was taken from data, which `difference` tells; those that take it from `extents`
         are counted without being named.
+    coupled : mapping of str to int, optional
+        How many neighbours among the functions of a B-spline observations couple, where they are means over cells and
+        couple more than a point does. It is no part of the definitions: sums of points and of cells are of one space.
 
     Raises
     ------
@@ -97,6 +102,7 @@ class Space:
 
     axes: dict[str, tuple[Axis, Basis]]
     from_data: tuple[str, ...]
+    coupled: Mapping[str, int]
 
     def __init__(
         self,
@@ -105,6 +111,7 @@ class Space:
         axes: Mapping[str, Axis] | None = None,
         extents: Mapping[str, Extent] | None = None,
         from_data: Sequence[str] = (),
+        coupled: Mapping[str, int] | None = None,
     ) -> None:
         for what, given in (
             ("bases", bases),
@@ -136,6 +143,7 @@ class Space:
                 learned.append(name)
         object.__setattr__(self, "axes", bound)
         object.__setattr__(self, "from_data", tuple(learned))
+        object.__setattr__(self, "coupled", dict(coupled or {}))
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"Space is immutable; make a new one instead of setting {name}")
@@ -157,7 +165,19 @@ class Space:
                 axis = replace(axis, units=axis.units or its, role=role, wrap=axis.wrap or other.wrap)
             described[name] = axis
         bases: dict[str, Basis | int] = {name: basis for name, (_, basis) in self.axes.items()}
-        return Space(bases, axes=described, from_data=self.from_data)
+        return Space(bases, axes=described, from_data=self.from_data, coupled=self.coupled)
+
+    def coupling(self, near: Mapping[str, int]) -> Space:
+        """Return the same space for sums that couple at least so many neighbours along some coordinates."""
+        own = {name: f.support.near for name, f in zip(self.names, self.features, strict=True)}
+        coupled = {
+            name: n for name in own if (n := max(self.coupled.get(name, 0), near.get(name, 0))) > own[name]
+        }
+        if coupled == self.coupled:
+            return self
+        bases: dict[str, Basis | int] = {name: basis for name, (_, basis) in self.axes.items()}
+        axes = {name: axis for name, (axis, _) in self.axes.items()}
+        return Space(bases, axes=axes, from_data=self.from_data, coupled=coupled)
 
     def extend(self, **ranges: Any) -> Space:
         """Return the space whose domains hold further labels too, in which all functions of this one lie.
@@ -196,7 +216,7 @@ class Space:
                 if not (x.size and np.isfinite(x).all()):
                     raise ValueError(f"extend takes labels, none of them missing or infinite, not {labels!r}")
                 bases[name] = basis.extended(axis, float(x.min()), float(x.max()))
-        return Space(bases, axes={name: axis for name, (axis, _) in self.axes.items()})
+        return Space(bases, axes={name: axis for name, (axis, _) in self.axes.items()}, coupled=self.coupled)
 
     # --- shape
 
@@ -236,7 +256,17 @@ class Space:
     @property
     def offsets(self) -> tuple[int, ...]:
         """Offsets of the pair arrays per coordinate."""
-        return tuple(f.offsets for f in self.features)
+        own = zip(self.names, self.features, strict=True)
+        return tuple(max(f.offsets, self.coupled.get(n, 0) + f.support.everywhere) for n, f in own)
+
+    def at_points(self, pairs: Any, xp: Any = np) -> Any:
+        """Return of a pair form, [K.., O.., b..], the entries of functions that meet at points, no others."""
+        for a, (f, own) in enumerate(zip(self.features, self.offsets, strict=True)):
+            if own > f.offsets:
+                before, m = (slice(None),) * (len(self.shape) + a), f.support.everywhere
+                parts = [pairs[(*before, s, ...)] for s in (slice(f.support.near), slice(own - m, own))]
+                pairs = xp.concat(parts, axis=len(before))
+        return pairs
 
     @property
     def periodic(self) -> tuple[bool, ...]:
@@ -275,7 +305,9 @@ class Space:
         axes = [
             {"name": name, "axis": axis.to_dict(), "basis": basis.to_dict()} for name, (axis, basis) in items
         ]
-        return _canonical({"schema": SPACE_SCHEMA, "axes": axes, "from_data": self.from_data})
+        coupled = {"coupled": self.coupled} if self.coupled else {}
+        described = {"schema": SPACE_SCHEMA + len(coupled), "axes": axes, "from_data": self.from_data}
+        return _canonical(described | coupled)
 
     @staticmethod
     def from_json(text: str) -> Space:
@@ -528,7 +560,7 @@ def _parsed(text: str) -> Space:
         data = json.loads(text)
     except ValueError as error:
         raise ValueError(f"the text is no JSON ({error}); pass what to_json gave") from error
-    if not isinstance(data, dict) or data.get("schema") != SPACE_SCHEMA:
+    if not isinstance(data, dict) or data.get("schema") != SPACE_SCHEMA + ("coupled" in data):
         schema = data.get("schema") if isinstance(data, dict) else None
         raise ValueError(
             f"the text is no space of schema {SPACE_SCHEMA} (it says {schema!r}); a newer xspline may read it"
@@ -536,4 +568,4 @@ def _parsed(text: str) -> Space:
     items = {item["name"]: item for item in data["axes"]}
     bases: dict[str, Basis | int] = {name: Basis.from_dict(item["basis"]) for name, item in items.items()}
     axes = {name: Axis.from_dict(item["axis"]) for name, item in items.items()}
-    return Space(bases, axes=axes, from_data=data["from_data"])
+    return Space(bases, axes=axes, from_data=data["from_data"], coupled=data.get("coupled"))

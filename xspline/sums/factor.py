@@ -131,12 +131,25 @@ class Factor:
             raise ValueError(f"a factor with {len(self.batch)} batch axes cannot get {count}")
         return Factor(self.axes, self.window, self.pairs.reshape(self.pairs.shape + (1,) * count), self.key)
 
+    def padded(self, frame: Frame) -> Factor:
+        """The same factor with as many offsets as the frame has: other observations may couple more functions."""
+        pairs, count = self.pairs, len(self.axes)
+        for i, (axis, own) in enumerate(zip(self.axes, self.offsets, strict=True)):
+            if (more := frame.offsets[axis] - own) > 0:  # those of functions active everywhere stay the last
+                at = own - frame.everywhere[axis]
+                near, last = np.split(pairs, [at], axis=count + i)
+                zeros = np.zeros((*near.shape[: count + i], more, *near.shape[count + i + 1 :]))
+                pairs = np.concatenate([near, zeros, last], axis=count + i)
+        return self if pairs is self.pairs else Factor(self.axes, self.window, pairs, self.key)
+
     def apply(self, v: Array, frame: Frame, positions: Sequence[int]) -> Array:
         """Product with vectors that already lie on the factor's window, of the same shape.
 
         Batch extents of 1 broadcast against those of the factor. The axes `positions` of v are those of the factor, on
         its window; its batch axes are the last.
         """
+        if (own := self.padded(frame)) is not self:
+            return own.apply(v, frame, positions)
         tails = self._tails(frame)
         for position, tail in zip(positions, tails, strict=True):
             if tail:  # repeat the first entries behind the last, so that a circle reads as a line
@@ -171,10 +184,10 @@ class Factor:
 
     def full(self, frame: Frame) -> Factor:
         """The same factor over all coefficients of its axes."""
-        sizes = self.sizes(frame)
+        sizes, own = self.sizes(frame), self.padded(frame)
         if self.window == whole(sizes):
-            return self
-        return Factor(self.axes, whole(sizes), embed(self.pairs, self.window, sizes), self.key)
+            return own
+        return Factor(self.axes, whole(sizes), embed(own.pairs, self.window, sizes), self.key)
 
     def to_dense(self, frame: Frame) -> Array:
         """The matrix, [K.., K.., b..]."""

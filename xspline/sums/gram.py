@@ -166,7 +166,7 @@ class Gram:
         """Entries of the pairs (k, k + offset), axis by axis, by k: [K.., b..]; zero where there is no such pair."""
         out = np.zeros((*frame.sizes, *self.batch))
         for term in self.terms:
-            parts = [factor.at(tuple(offset[a] for a in factor.axes)) for factor in term]
+            parts = [f.padded(frame).at(tuple(offset[a] for a in f.axes)) for f in term]
             product = outer(parts, [f.axes for f in term])
             add_into(out, whole(frame.sizes), product, term_window(term), frame.sizes)
         return out
@@ -177,7 +177,7 @@ class Gram:
         pairs = np.zeros((*sizes, *frame.offsets, *self.batch))
         key = 0
         for term in self.terms:
-            product = multiply_factors(term)
+            product = multiply_factors(term).padded(frame)
             add_into(pairs, whole(sizes), product.pairs, product.window, sizes)
             key = (key + product.key) % KEY_MODULUS
         return Factor(axes, whole(sizes), pairs, key)

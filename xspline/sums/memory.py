@@ -186,7 +186,8 @@ class Memory:
             lagged.append({"arrays": list(own), "meta": meta})
         for i, edge in enumerate(self.edges):
             arrays[f"edge{i}_values"] = edge.values
-            arrays |= {f"edge{i}_x{k}": x for k, x in enumerate(edge.coordinates)}
+            for k, x in enumerate(edge.coordinates):  # of cells both ends
+                arrays[f"edge{i}_x{k}"] = np.stack([x.real, x.imag], -1) if np.iscomplexobj(x) else x
             arrays |= {f"edge{i}_w{k}": w for k, (_, w) in enumerate(edge.weights)}
             edges.append(
                 {"start": edge.start, "stop": edge.stop, "weights": [axes for axes, _ in edge.weights]}
@@ -206,7 +207,8 @@ class Memory:
             lagged.append(kind.from_arrays(named, stored["meta"]))
         edges = []
         for i, stored in enumerate(meta["edges"]):
-            x = tuple(arrays[f"edge{i}_x{k}"] for k in range(len(series.spans)))
+            known = [(arrays[f"edge{i}_x{k}"], len(span)) for k, span in enumerate(series.spans)]
+            x = tuple(a[..., 0] + 1j * a[..., 1] if a.ndim > ndim else a for a, ndim in known)
             weights = tuple((tuple(a), arrays[f"edge{i}_w{k}"]) for k, a in enumerate(stored["weights"]))
             box = (tuple(stored["start"]), tuple(stored["stop"]))
             edges.append(Edge(*box, arrays[f"edge{i}_values"], x, weights))

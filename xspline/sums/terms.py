@@ -65,6 +65,7 @@ def image_of(factor: Factor, vectors: Sequence[Array], frame: Frame) -> Array:
     Each axis' pairs are symmetric on their own, so they are summed axis by axis:
     Σ over o of pairs[k, o] v[k + o], and of the same pairs from their second members.
     """
+    factor = factor.padded(frame)
     out, count = factor.pairs, len(factor.axes)
     for position in reversed(range(count)):
         axis, (start, length) = factor.axes[position], factor.window[position]
@@ -176,7 +177,7 @@ def add_products(products: Sequence[Term], frame: Frame) -> Factor:
     axes, window, shape = _support(products, frame)
     pairs, key = np.zeros(shape), 0
     for factors in products:
-        product = multiply_factors(factors)
+        product = multiply_factors(factors).padded(frame)
         add_into(pairs, window, product.pairs, product.window, [frame.sizes[a] for a in axes])
         key += product.key
     return Factor(axes, window, pairs, key % KEY_MODULUS)
@@ -247,6 +248,7 @@ def _concatenate_factors(
     column: Sequence[Factor | None], axis: int, sizes: Sequence[int], frame: Frame
 ) -> Factor:
     """Factors over the same axes, side by side, on the union of their windows; zeros where there is none."""
+    column = [None if factor is None else factor.padded(frame) for factor in column]
     present = [factor for factor in column if factor is not None]
     first, extents = present[0], present[0].sizes(frame)
     window = union([f.window for f in present], extents, [frame.periodic[a] for a in first.axes])

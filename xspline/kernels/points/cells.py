@@ -22,6 +22,7 @@ from xspline.kernels.block import Array, Bools, Floats, Integers
 from xspline.kernels.rows import CoefficientRange, locate
 from xspline.spaces.bspline import Arrow
 from xspline.spaces.features import Features
+from xspline.spaces.means.cells import CellMeans
 
 if TYPE_CHECKING:
     from xspline.kernels.compiled.by_cell import FoldPlan
@@ -107,8 +108,8 @@ def given_columns(features: Features, cell: Integers, z: Floats, out: Floats | N
 
 
 def fits(features: Sequence[Features]) -> bool:
-    """Several axes, without a union in cells, and a row of products of columns that a cache holds."""
-    if any(isinstance(f, Arrow) for f in features):
+    """Several axes of points, without a union in cells, and a row of products of columns that a cache holds."""
+    if any(isinstance(f, Arrow | CellMeans) for f in features):
         return False
     widths = [columns_of(f).size for f in features]
     return len(widths) > 1 and math.prod(widths[:-1]) <= 1 << 11 and math.prod(widths) <= 1 << 16

@@ -18,6 +18,7 @@ from xspline.kernels.passes import accumulate
 from xspline.kernels.walk import Walk, slab_entries
 from xspline.spaces import Frame, Space
 from xspline.spaces.features import Features, Global
+from xspline.spaces.means import CellSpace, middle
 from xspline.sums import Factor, Gram, Sums, digest_key
 from xspline.sums.memory import Edge, Memory, Series, folded
 
@@ -74,12 +75,12 @@ class _Pairs:
         if not plain.gram.terms:
             return
         series, k = self.series, self.series.coefficient
-        x, features = block.coordinates[k], self.space.features[k]
+        x, features = block.coordinates[k], CellSpace.over(self.space, block.coordinates).features[k]
         values = np.moveaxis(block.values, series.axis, 0)
         rest = values.shape[1:]
         flat = np.require(values.reshape(len(x), -1), requirements=["C", "W"])
         weight = self.line_weights(block).reshape(-1)
-        position = np.append(0, np.cumsum(np.rint(np.diff(x) / series.step))).astype(np.int64)
+        position = np.append(0, np.cumsum(np.rint(np.diff(middle(x)) / series.step))).astype(np.int64)
         position[features.locate(x)[0] < 0] = -1
         phi = np.nan_to_num(features.design(x))
         spanned = {axis for span in series.spans for axis in span} | set(series.batch_axes)
@@ -131,9 +132,10 @@ class _Pairs:
         weight = np.ones(shape)
         for axes, own in block.weights:
             weight *= np.nan_to_num(_along(to_host(own), axes, len(shape)))
+        features = CellSpace.over(self.space, block.coordinates).features
         for k, (x, span) in enumerate(zip(block.coordinates, self.series.spans, strict=True)):
             if k != self.series.coefficient:
-                cell, _ = self.space.features[k].locate(np.ravel(x))
+                cell, _ = features[k].locate(np.ravel(x))
                 weight *= _along((cell >= 0).reshape(x.shape), span, len(shape))
         return np.squeeze(weight, axis)
 
@@ -147,7 +149,10 @@ class _Pairs:
     def _over_places(self, block: Block, entries: Array, table: Floats, pairs: bool) -> Floats:
         """Return what lines have for rows of a table, [rows, lines..], contracted over the places of the lines."""
         k = self.series.coefficient
-        features, at = list(self.space.features), np.arange(float(len(table)))
+        features, at = (
+            list(CellSpace.over(self.space, block.coordinates).features),
+            np.arange(float(len(table))),
+        )
         features[k] = Rows((), (0.0, 1.0), table=table)
         array = np.ascontiguousarray(np.moveaxis(entries, 0, self.series.axis))
         own = Block(array, (*block.coordinates[:k], at, *block.coordinates[k + 1 :]))
@@ -249,9 +254,8 @@ def closed(sums: Sums, space: Space, *, is_last: bool = True) -> Sums:
     for row in _by_place(memory):
         edge = row[0]
         for after in row[1:]:
-            distance = float(
-                after.coordinates[series.coefficient][0] - edge.coordinates[series.coefficient][-1]
-            )
+            first, last = (x.coordinates[series.coefficient][i] for x, i in ((after, 0), (edge, -1)))
+            distance = float(middle(first) - middle(last))
             if distance < 0.5 * series.step:
                 begins, ends = _label(after, 0, space, series), _label(edge, -1, space, series)
                 raise ValueError(
@@ -272,18 +276,18 @@ def closed(sums: Sums, space: Space, *, is_last: bool = True) -> Sums:
 
 def _label(edge: Edge, i: int, space: Space, series: Series) -> str:
     name = space.names[series.coefficient]
-    x = np.asarray([edge.coordinates[series.coefficient][i]])
+    x = np.asarray([middle(edge.coordinates[series.coefficient][i])])
     return str(np.asarray(space.axis(name).to_label(x)).ravel()[0])
 
 
 def _by_place(memory: Memory) -> Iterator[list[Edge]]:
     """Yield the edges at each place, in the order of the series."""
     k, rows = memory.series.coefficient, dict[bytes, list[Edge]]()
-    for edge in sorted(memory.edges, key=lambda edge: float(edge.coordinates[k][0])):
+    for edge in sorted(memory.edges, key=lambda edge: float(middle(edge.coordinates[k][0]))):
         shape = [n for i, n in enumerate(edge.values.shape) if i != memory.series.axis]
         digest = hashlib.sha256(repr((shape, [axes for axes, _ in edge.weights])).encode())
         for x in (*edge.coordinates[:k], *edge.coordinates[k + 1 :], *(w for _, w in edge.weights)):
-            digest.update(np.ascontiguousarray(x, dtype=np.float64).tobytes())
+            digest.update(np.ascontiguousarray(x, dtype=np.result_type(x, np.float64)).tobytes())
         rows.setdefault(digest.digest(), []).append(edge)
     yield from rows.values()
 
@@ -299,4 +303,5 @@ def _join(pairs: _Pairs, edge: Edge, after: Edge) -> None:
     coordinates = (*both.coordinates[:k], x, *both.coordinates[k + 1 :])
     start = tuple(0 if a == axis else s for a, s in enumerate(both.start))
     block = Block(np.take(both.values, kept, axis), coordinates, both.weights, start)
-    pairs.add(block, accumulate(block, pairs.layout, pairs.space), n - first)
+    own = CellSpace.over(pairs.space, coordinates)
+    pairs.add(block, accumulate(block, pairs.layout, own), n - first)

@@ -100,7 +100,8 @@ class Sample:
         arrangement, space = observed.arrangement, fit.space
         data = within(observed.data)
         coordinates = {name: within(c) for name, c in observed.coordinates.items()}
-        target = Target(coordinates, xr.Dataset(), None, False, None)
+        bounds = {name: within(c) for name, c in observed.bounds.items()}
+        target = Target(coordinates, xr.Dataset(), None, False, None, bounds)
         values = evaluation.evaluate(fit, target, {}, None, uncompiled=True)
         values = values.isel({dim: box[dim] for dim in arrangement.batch}).drop_vars(values.coords)
         bare = data.drop_vars(data.coords)
@@ -249,9 +250,11 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         return {}
     each = max(WITHHELD // len(members), 1)
     rng = np.random.default_rng(0)
-    usual, suspects, places, beyond, count = [], [], [], [], 0
+    usual, suspects, places, beyond, count, repeated = [], [], [], [], 0, 0
     for member in members:
         values = member.pyramid.values[: member.pyramid.count]
+        columns = [_on_circle(space, *pair) for pair in zip(space.names, member.coordinates.T, strict=True)]
+        repeated += assumptions.repeated(np.stack(columns, axis=1), values)
         own = rng.permutation(values.size if member.inner is None else member.inner)[:MOST]
         count += own.size
         furthest = own[np.argsort(-apart(member.pyramid.trees[0], values, own), kind="stable")[:each]]
@@ -275,13 +278,7 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         "is_whole": count == sum(member.pyramid.count for member in members if member.inner is None),
         "at": f"that at {', '.join(labels)}",
         "matters": bool(np.concatenate(beyond)[farthest]),
-        "repeated": sum(_repeated_among(space, m.coordinates, m.pyramid.values) for m in members),
+        "repeated": repeated,
         "correlated": {},
         "uneven": assumptions.unevenness(dict(zip(space.names, at[known].T, strict=True)), u[known]),
     }
-
-
-def _repeated_among(space: Space, coordinates: Array, values: Array) -> int:
-    """Return how many observations of a member with neighbours are there twice."""
-    columns = [_on_circle(space, name, x) for name, x in zip(space.names, coordinates.T, strict=True)]
-    return assumptions.repeated(np.stack(columns, axis=1), values[: len(coordinates)])

@@ -121,7 +121,7 @@ def _weighted(observed: Observations, fit: Fit, scale: Any) -> Observations:
 def _residual(observed: Observations, fit: Fit) -> tuple[xr.DataArray, xr.DataArray]:
     """Return what a field leaves of its observations, lazily where they are chunked, and the roots of their weights."""
     data, weights = observed.data, observed.weights
-    target = Target(observed.coordinates, xr.Dataset(), target_chunks(data), False, None)
+    target = Target(observed.coordinates, xr.Dataset(), target_chunks(data), False, None, observed.bounds)
     values = evaluation.evaluate(fit, target, {}, None)
     residual = data.drop_vars(data.coords) - values.drop_vars(values.coords)
     if weights is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,15 +91,17 @@ def space_over(
     coordinates: Mapping[str, xr.DataArray],
     axes: Mapping[str, Axis],
     extents: Mapping[str, tuple[float, float]],
+    numbers: Callable[[str, Axis, xr.DataArray], Any] = lambda name, axis, c: axis.to_float(c.values),
 ) -> Space:
     """Return the Space of some bases; those without a domain get the range of their coordinate.
 
-    Only coordinates of bases without a domain whose extent is not known are read.
+    Only coordinates of bases without a domain whose extent is not known are read. `numbers` returns the numbers whose
+    range it is: labels, or the ends of their cells.
     """
     axes, extents = dict(axes), dict(extents)
     unbound = {n: c for n, c in coordinates.items() if bases[n].domain is None and c.ndim}
     for name, c in in_memory({n: c for n, c in unbound.items() if n not in extents}).items():
-        extents[name] = extent_of(axes[name].to_float(c.values), axes[name], name)
+        extents[name] = extent_of(numbers(name, axes[name], c), axes[name], name)
     near = {}
     for name in unbound:
         with coordinate_in_errors(name):
@@ -107,7 +109,7 @@ def space_over(
     # Labels that get an epoch are read again, now exactly.
     for name, c in in_memory({n: unbound[n] for n, axis in near.items() if axis.epoch}).items():
         axes[name] = near[name]
-        extents[name] = extent_of(near[name].to_float(c.values), near[name], name)
+        extents[name] = extent_of(numbers(name, near[name], c), near[name], name)
     return Space(bases, axes=axes, extents=extents)
 
 

@@ -13,6 +13,7 @@ from xspline.kernels import Layout
 from xspline.labels.errors import place, unknown_name
 from xspline.spaces import Basis, BSpline, Space
 from xspline.spaces.basis import Union
+from xspline.spaces.means import middle
 from xspline.sums.memory import Series
 
 
@@ -121,10 +122,10 @@ def series_of(
     if dim not in space.names:
         raise unknown_name(dim, "fitted coordinate for errors=AR1(...)", space.names)
     k = space.names.index(dim)
-    if obstacle := obstacle_to_series(dim, space, data, spans, np.asarray(x[k]), weights):
+    if obstacle := obstacle_to_series(dim, space, data, spans, middle(x[k]), weights):
         raise ValueError(obstacle)
     groups = tuple((group.data_axes, group.coefficient_axes) for group in layout.groups)
-    axis, step = data.dims.index(spans[dim][0]), float(np.median(np.diff(x[k])))
+    axis, step = data.dims.index(spans[dim][0]), float(np.median(np.diff(middle(x[k]))))
     return Series(dim, axis, k, step, int(errors.lags), errors.rho, groups, layout.batch_axes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from xspline.execution import HolderCodes, Source, resources, type_of_blocks
 from xspline.labels.errors import label_text, place, unknown_name
+from xspline.labels.read.cells import cells_of, over_cells
 from xspline.labels.read.cf import auxiliary, cf_axis
 from xspline.labels.read.coordinates import Arrangement, arrange, floats, seam_once
 from xspline.labels.read.memory import AR1, obstacle_to_series, periods_of, series_of, splines_in
@@ -183,6 +184,7 @@ def observations_of(
     pooled: tuple[Hashable, ...],
     weights: Any,
     holders: Holders | None = None,
+    bounds: Mapping[str, xr.DataArray] | None = None,
 ) -> list[Observations]:
     """Return the observations of some variables; a meridian that a grid has twice counts once, which is told."""
     once = seam_once(coordinates, space)
@@ -197,7 +199,7 @@ def observations_of(
         own = checked_weights(weights, variable)
         if once is not None:
             own = once if own is None else own * once
-        observed.append(Observations(variable, coordinates, pooled, own, holders))
+        observed.append(Observations(variable, coordinates, pooled, own, holders, bounds=dict(bounds or {})))
     return observed
 
 
@@ -214,6 +216,7 @@ class Observations:
     holders : who contributed them, or None where there is one holder.
     errors : how errors remember; None for independent ones.
     decides : whether what residuals show decides on error bars.
+    bounds : of the coordinates along which the values are means over cells.
     """
 
     data: xr.DataArray
@@ -223,6 +226,20 @@ class Observations:
     holders: Holders | None = None
     errors: AR1 | None = None
     decides: bool = False
+    bounds: Mapping[str, xr.DataArray] = field(default_factory=dict)
+
+    def cells(self, space: Space) -> dict[str, NDArray[np.complex128]]:
+        """Return the cells of the coordinates that have some."""
+        spans = zip(self.arrangement.names, self.arrangement.spans, strict=True)
+        return {
+            name: cells_of(self.coordinates[name], self.bounds[name], name, space, span, self.data.sizes)
+            for name, span in spans
+            if name in self.bounds
+        }
+
+    def in_cells(self, space: Space) -> Space:
+        """Return the space in which these observations are summed: of means over cells where there are some."""
+        return over_cells(space, self.cells(space))
 
     @property
     def arrangement(self) -> Arrangement:
@@ -241,9 +258,9 @@ class Observations:
         ------
         ValueError : the data lack the dimension of the holders, or it is one of their batch dimensions.
         """
-        arrangement, data = self.arrangement, self.data
+        arrangement, data, cells = self.arrangement, self.data, self.cells(space)
         coordinates = tuple(
-            floats(self.coordinates[name], name, space, span, data.sizes)
+            cells[name] if name in cells else floats(self.coordinates[name], name, space, span, data.sizes)
             for name, span in zip(arrangement.names, arrangement.spans, strict=True)
         )
         values, weights = _aligned_weights(data, self.weights)

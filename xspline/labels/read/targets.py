@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import xarray as xr
 
 from xspline.arguments import brief, is_number
 from xspline.labels.errors import unknown_name
+from xspline.labels.read.cells import cells_of
 from xspline.labels.read.cf import is_date, role_of
 from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import is_lazily_indexed, storage_chunks
@@ -31,11 +32,15 @@ class Target:
     # which places keep their values: those within so many knot cells of an observation, those that are
     # marked, or all (None)
     mask: int | xr.DataArray | xr.Dataset | None
+    # of coordinates along which values are means over cells, as observations may be
+    bounds: Mapping[str, xr.DataArray] = field(default_factory=dict)
 
     def floats(
         self, space: Space, name: str, span: tuple[Hashable, ...], sizes: Mapping[Hashable, int]
     ) -> Any:
         """Return the labels of a coordinate as floats, NaN where a field has no values; lazy labels stay lazy."""
+        if name in self.bounds:
+            return cells_of(self.coordinates[name], self.bounds[name], name, space, span, sizes)
         x = floats(self.coordinates[name], name, space, span, sizes)
         if isinstance(x, np.ndarray):
             return space.within(x, name, self.extrapolate)

@@ -63,7 +63,14 @@ class FieldText:
     def _code(self, penalty: Any) -> str:
         own = self._request.penalty if isinstance(penalty, dict) else penalty
         fine = ", fine=True" if any(fit.whole is not None for fit in self.fits.values()) else ""
-        return f"fit({defaults.code(self.space)}, penalty={penalty_code(own)}{fine})"
+        return f"fit({defaults.code(self.space)}, penalty={penalty_code(own)}{fine}{self._support})"
+
+    @property
+    def _support(self) -> str:
+        """Return the argument that says along which coordinates all observations are means over cells, if any are."""
+        kinds = self.statistics._kinds
+        given = ", ".join(f'"{name}": "cells"' for name in kinds[0]) if len(kinds) == 1 else ""
+        return f", support={{{given}}}" if given else ""
 
     def __repr__(self) -> str:
         bases, (what, value) = [f"{n}: {b!r}" for n, (_, b) in self.space.axes.items()], self._beside_data

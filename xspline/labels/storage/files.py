@@ -208,7 +208,9 @@ def _sealed(dataset: xr.Dataset) -> xr.Dataset:
         if dtype or not _OF_A_PART.match(str(name)):  # `Part.digest` covers those
             stored[str(name)] = {"dtype": dtype, "attrs": attrs}
     meta = json.loads(dataset.attrs[ATTRIBUTE]) | {"schema": SCHEMA, "stored": stored}
-    text = json.dumps(meta, default=_listed)
+    text = json.dumps(
+        meta, default=lambda x: x.tolist() if isinstance(x, np.ndarray | np.generic) else str(x)
+    )
     return xr.Dataset(plain, attrs={ATTRIBUTE: text, DIGEST: _digest(plain, stored, text)})
 
 
@@ -262,11 +264,6 @@ def _restored(variable: xr.Variable, stored: Mapping[str, Any] | None) -> xr.Var
     elif dtype.kind in "SUO":
         values = np.array([str(label) for label in values.flat], dtype).reshape(values.shape)
     return xr.Variable(variable.dims, values, attrs)
-
-
-def _listed(value: Any) -> Any:
-    """Numbers and arrays of NumPy as JSON has them; text for all else."""
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
 def _digest(variables: Mapping[Any, xr.Variable], names: Iterable[str], text: str) -> str:

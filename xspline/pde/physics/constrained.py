@@ -52,12 +52,14 @@ class EquationField(Field[Data]):
         of_one: Any = replace(self, statistics=own.statistics, fits=own.fits)  # type: ignore[arg-type]
         return of_one
 
-    def check(self, data: Data | None = None, *, weights: xr.DataArray | None = None) -> FitCheck:
+    def check(
+        self, data: Data | None = None, *, weights: xr.DataArray | None = None, support: Any = None
+    ) -> FitCheck:
         """Look at the equation, and at everything that may be wrong with the fit: see :meth:`Field.check`."""
         hidden = {"residual"} if self.doubt else set()
         own = {
             name: (*self._verdict, *(f for f in findings if f.subject not in hidden | self._not_asked))
-            for name, findings in super().check(data, weights=weights).findings.items()
+            for name, findings in super().check(data, weights=weights, support=support).findings.items()
         }
         return FitCheck(own)
 

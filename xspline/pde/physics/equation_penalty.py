@@ -106,10 +106,11 @@ class Physics(SolvedApart):
                 f"Physics: strength={own!r} is not finite and not negative; pass such a number, {REML!r} or {HARD!r}"
             )
         if self.beside is not None and self.beside.criterion:
-            if not isinstance(self.beside, Roughness) or self.beside.criterion != REML:
+            rough = self.beside if isinstance(self.beside, Roughness) else None
+            if rough is None or rough.criterion != REML or rough.geometry:
                 raise ValueError(
                     f"{self.beside!r} + Physics: beside an equation restricted likelihood chooses the strengths of a "
-                    "Roughness alone; pass xs.Roughness(), or strengths as numbers"
+                    "Roughness alone, on no sphere; pass xs.Roughness(), or strengths as numbers"
                 )
 
     @property

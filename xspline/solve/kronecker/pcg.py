@@ -39,6 +39,9 @@ from xspline.spaces import Frame
 from xspline.sums import Factor, Gram
 
 Term = tuple[float, tuple[int, ...]]
+_Joint = tuple[
+    Array, Array, tuple[int, int]
+]  # eigenvectors of an axis, a root for each along another, and these axes
 ROUNDING = 1e-14  # relative difference of matrices that count as equal
 RELATIVE = 1e-10  # τ of the pencil over tr G_j / tr R_j: makes it definite where an axis has gaps
 AT_ONCE = 2**23  # numbers of all right-hand sides that are solved for side by side
@@ -60,7 +63,9 @@ class KroneckerSum:
             scales, indices = [], []
             for known, factor in zip(matrices, sorted(term, key=lambda f: f.axes), strict=True):
                 matrix = dense_of((factor.full(frame),), factor.axes, frame)
-                scales.append(float(np.trace(matrix)))
+                size = float(np.linalg.norm(matrix))
+                trace = float(np.trace(matrix))
+                scales.append(trace if trace > ROUNDING * size else size)
                 matrix = matrix / scales[-1]
                 same = (np.abs(matrix - other).max() <= ROUNDING * np.abs(other).max() for other in known)
                 indices.append(next((i for i, is_same in enumerate(same) if is_same), len(known)))
@@ -90,13 +95,58 @@ class KroneckerSum:
         """A root W with W Wᵀ = F of each matrix F, which is positive semidefinite: [K, K]."""
         return tuple(tuple(map(_root, own)) for own in self.matrices)
 
+    @cached_property
+    def indefinite(self) -> int | None:
+        """The axis with a matrix that is not positive semidefinite, as latitude on a sphere has; None without one."""
+        for axis, own in enumerate(self.matrices):
+            if any(x[0] < -RELATIVE * x[-1] for x in map(np.linalg.eigvalsh, own)):
+                return axis
+        return None
+
     def perturbations(self, count: int, rng: np.random.Generator) -> Array:
         """Random vectors of this covariance, [count, K..]: independent ones of each term."""
         shape, out = (count, *(len(own[0]) for own in self.matrices)), []
-        for scale, indices in self.terms:
-            roots = [own[i] for own, i in zip(self.roots, indices, strict=True)]
-            out.append(math.sqrt(scale) * apply_kronecker(roots, rng.standard_normal(shape)))
+        for scale, indices, roots in self._rooted:
+            z = rng.standard_normal(shape)
+            for axis, i in enumerate(indices):
+                if i is not None:
+                    z = apply_along(self.roots[axis][i], z, axis + 1)
+            if roots is not None:
+                turned, own, (axis, other) = roots
+                moved = np.moveaxis(z, (other + 1, axis + 1), (0, 1))
+                blocks = np.stack([np.tensordot(w, x, axes=1) for w, x in zip(own, moved, strict=True)])
+                z = np.moveaxis(np.tensordot(turned, blocks, axes=1), (0, 1), (other + 1, axis + 1))
+            out.append(math.sqrt(scale) * z)
         return np.asarray(sum(out[1:], start=out[0]))
+
+    @cached_property
+    def _rooted(self) -> list[tuple[float, tuple[int | None, ...], _Joint | None]]:
+        """What is positive semidefinite: terms, or those together that differ along two axes alone.
+
+        One of these has the indefinite matrices, and the others commute, as around a circle: in their eigenvectors
+        there is one matrix along the first axis for each.
+        """
+        axis = self.indefinite
+        if axis is None:
+            return [(scale, indices, None) for scale, indices in self.terms]
+        for other, own in enumerate(self.matrices):
+            turned = np.linalg.eigh(sum(m / np.linalg.norm(m) / (2 + i) for i, m in enumerate(own)))[1]
+            images = [turned.T @ m @ turned for m in own]
+            apart = [np.abs(m - np.diag(np.diag(m))).max() / np.abs(m).max() for m in images]
+            if other != axis and max(apart) < 1e-9:
+                break
+        else:
+            raise ConvergenceError("draws of a field on a part of a sphere " + NEEDS_DIRECT)
+        groups: dict[tuple[int | None, ...], list[Array]] = {}
+        for scale, indices in self.terms:
+            alike = tuple(None if j in (axis, other) else i for j, i in enumerate(indices))
+            along = np.diag(images[indices[other]])
+            blocks = scale * along[:, None, None] * self.matrices[axis][indices[axis]]
+            groups.setdefault(alike, []).append(blocks)
+        return [
+            (1.0, alike, (turned, np.stack([_root(m) for m in np.sum(blocks, axis=0)]), (axis, other)))
+            for alike, blocks in groups.items()
+        ]
 
     def matvec(self, x: Array, terms: Sequence[Term] | None = None, axis: int = 0) -> Array:
         """Products with vectors x [m, K..]; or those of some terms, of their matrices from an axis on.
@@ -167,6 +217,10 @@ class FastDiagonal(PerturbedSystem):
         self.frame, self.tolerance, self.most = frame, TOLERANCE, most
         self.data = KroneckerSum.of([product.factors], frame)
         self.penalty = KroneckerSum.of(penalty.terms, frame)
+        if self.penalty.indefinite is not None:
+            raise ConvergenceError(
+                "on a sphere no eigenvectors along latitude nearly diagonalise the system; leave solver out"
+            )
         # Of each axis the matrix nearest to singular: the roughness, whose eigenvalues spread the most.
         spectra = [[np.linalg.eigvalsh(matrix) for matrix in own] for own in self.penalty.matrices]
         stiff = [int(np.argmin([values[0] / values[-1] for values in own])) for own in spectra]

@@ -134,7 +134,12 @@ class Iterative(PerturbedSystem):
     def _solve_on_four_axes(self, system: Multigrid, rows: Array, tolerance: float) -> Array:
         """A⁻¹ rows, [m, K..]."""
         x, iterations, residual = conjugate_gradients(
-            system.matrix.matvec, system.cycle, rows, tolerance, self.most
+            system.matrix.matvec,
+            system.cycle,
+            rows,
+            tolerance,
+            self.most,
+            system.matrix.inverse_root_diagonal() ** -2,
         )
         self._record(iterations, residual)
         return x

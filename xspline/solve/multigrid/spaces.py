@@ -41,15 +41,16 @@ class AxisLevel:
     knots: Array | None = None  # the full one of a local spline, None on an axis that is not coarsened
 
     @staticmethod
-    def of(features: Features) -> AxisLevel:
-        """The axis of a basis."""
+    def of(features: Features, offsets: int = 0) -> AxisLevel:
+        """The axis of a basis; of sums over cells, which couple more neighbours, with so many offsets."""
         knots = features.knots if isinstance(features, LocalSpline) else None
-        return AxisLevel(features.size, features.offsets, features.periodic, knots)
+        return AxisLevel(features.size, offsets or features.offsets, features.periodic, knots)
 
     @property
     def degree(self) -> int:
         """p of a local spline."""
-        return self.offsets - 1
+        more = 0 if self.knots is None else self.knots.size - self.size - 1
+        return more // 2 if self.periodic else more
 
     @cached_property
     def coarse(self) -> AxisLevel | None:
@@ -63,10 +64,10 @@ class AxisLevel:
         kept = inner[(number % 2 == 0) | (number == len(breaks) - 1)]
         if self.periodic:
             size = kept.size - 1
-            if size <= 2 * p:  # a pair could be reached both ways around
+            if size <= 2 * (self.offsets - 1):  # a pair could be reached both ways around
                 return None
             return AxisLevel(size, self.offsets, True, periodic_knots(kept, p))
-        if kept.size == inner.size:
+        if kept.size == inner.size or kept.size + p - 1 < self.offsets:
             return None
         knots = np.concatenate([self.knots[:p], kept, self.knots[self.knots.size - p :]])
         return AxisLevel(knots.size - p - 1, self.offsets, False, knots)
@@ -169,7 +170,7 @@ def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> t
     bases: dict[str, Basis] = {name: basis for name, (_, basis) in space.axes.items()}
     moment, prolongations, projections = sums.full_moment(space.frame), {}, {}
     for j, (name, (axis, basis)) in enumerate(space.axes.items()):
-        fine = AxisLevel.of(space.features[j])
+        fine = AxisLevel.of(space.features[j], space.offsets[j])
         coarse = fine.coarse if chosen[j] else None
         if coarse is not None:
             knots = np.asarray(coarse.knots)
@@ -189,7 +190,7 @@ def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> t
         tuple(projected(f.full(space.frame), projections) for f in term) for term in sums.gram.terms
     )
     window = tuple((0, k) for k in moment.shape[: len(space.names)])
-    smaller = Space(bases, axes={name: axis for name, (axis, _) in space.axes.items()})
+    smaller = Space(bases, axes={name: axis for name, (axis, _) in space.axes.items()}, coupled=space.coupled)
     return replace(sums, window=window, gram=Gram(terms, sums.gram.batch_ndim), moment=moment), smaller
 
 
@@ -213,7 +214,7 @@ class FourAxes:
     @staticmethod
     def of(space: Space) -> FourAxes:
         """The four axes of a space. It raises ValueError where there are more."""
-        axes = [AxisLevel.of(f) for f in space.features]
+        axes = [AxisLevel.of(f, offsets) for f, offsets in zip(space.features, space.offsets, strict=True)]
         if len(axes) > MAX_AXES:
             raise ValueError(
                 f"the iterative solver is made for up to {MAX_AXES} coordinates, this space has {len(axes)}; "

@@ -10,9 +10,11 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xspline import notebook
 from xspline.arguments import NotAnArray, is_number
+from xspline.solve.penalties import sphere
 from xspline.spaces import BSpline, Space, Union
 from xspline.spaces.basis import plain_number
 from xspline.sums import Factor, Gram
@@ -41,7 +43,7 @@ class Penalty(NotAnArray, ABC):
         if kind == "ridge":
             return Ridge(data["strength"])
         if kind == "roughness":
-            return Roughness(data["strength"], data["order"])
+            return Roughness(data["strength"], data["order"], data.get("geometry"))
         if kind == "sum":
             return PenaltySum(tuple(Penalty.from_dict(part) for part in data["parts"]))
         if kind in Penalty.kinds:
@@ -52,6 +54,10 @@ class Penalty(NotAnArray, ABC):
     def bound(self, gram: Gram, space: Space) -> Penalty:
         """The penalty as it is for these statistics: few kinds depend on where there are observations."""
         return self
+
+    def obeyed(self, c: NDArray[np.float64], space: Space) -> NDArray[np.float64]:
+        """Coefficients, [K.., b..], with what the penalty asks for exactly; most kinds ask for nothing."""
+        return c
 
     @property
     def parts(self) -> tuple[Penalty, ...]:
@@ -136,17 +142,56 @@ class Roughness(Penalty):
     order : int
         Order of the derivative, at most the degree of each B-spline it applies to. Order 0 draws values to zero, along
         a union those of its B-spline.
+    geometry : {"sphere"}, optional
+        Latitude and longitude are smoothed together, by λ_sphere / A ∫ |∇∇u|² + |∇u|² dA on the sphere of radius 1, A
+        the area of the domain: on a whole sphere λ_sphere times the mean of (Δu)², the same in all directions and
+        at all latitudes. The other coordinates have a λ_j each, and means over the sphere. A mapping says ``"sphere"``
+        for both. Where a domain reaches a pole, values and slopes there are single-valued. Of order 2 only, along
+        latitude with a B-spline of degree 2 or more, along longitude with such a one or a Fourier series, of
+        period 360° if they go all the way round.
+
+    Examples
+    --------
+    >>> import xspline as xs
+    >>> xs.Roughness({"lat": 1e-4, "lon": 1e-4})
+    Roughness({'lat': 0.0001, 'lon': 0.0001}, order=2)
+
+    A field on the sphere, single-valued at the pole:
+
+    >>> import numpy as np, xarray as xr
+    >>> lat, lon = np.arange(-87.5, 90, 5), np.arange(0, 360, 10.0)
+    >>> hills = np.sin(np.deg2rad(lat))[:, None] + np.cos(np.deg2rad(lat))[:, None] * np.sin(np.deg2rad(lon))
+    >>> data = xr.DataArray(hills, {"lat": lat, "lon": lon}, name="height")
+    >>> field = data.spline.fit(
+    ...     lat=xs.BSpline(16, domain=(-90, 90)), lon=18, penalty=xs.Roughness("reml", geometry="sphere")
+    ... )
+    >>> pole = field.predict({"lat": [90.0], "lon": [0.0, 90.0, 180.0]})
+    >>> float(pole.max() - pole.min()) < 1e-12
+    True
     """
 
     order: int
     _strength: float | str | tuple[tuple[str, float], ...]
+    geometry: str | None
 
-    def __init__(self, strength: float | str | Mapping[str, float] = AUTOMATIC[0], order: int = 2) -> None:
+    def __init__(
+        self,
+        strength: float | str | Mapping[str, float] = AUTOMATIC[0],
+        order: int = 2,
+        geometry: str | None = None,
+    ) -> None:
+        if geometry not in (None, sphere.NAME):
+            raise ValueError(f"Roughness: unknown geometry {geometry!r}; pass 'sphere', or leave it out")
         if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
             raise ValueError(
                 f"Roughness: order is the integer order of a derivative, at least 0, not {order!r}"
             )
+        if geometry and order != 2:
+            raise ValueError(
+                f"Roughness: on the sphere roughness is of order 2, not {order}; leave order or geometry out"
+            )
         object.__setattr__(self, "order", int(order))
+        object.__setattr__(self, "geometry", geometry)
         frozen: float | str | tuple[tuple[str, float], ...]
         if isinstance(strength, str):
             frozen = checked_criterion(strength, "Roughness: the strength")
@@ -175,21 +220,29 @@ class Roughness(Penalty):
         return self._strength if isinstance(self._strength, str) else None
 
     def strengths(self, space: Space) -> dict[str, float]:
-        """λ_j of every coordinate of `space` that is smoothed.
+        """λ_j of every coordinate of `space` that is smoothed, of latitude and longitude together as "sphere".
 
         Raises
         ------
         ValueError
             A name that the space does not have; an order above what the basis of a coordinate has; a number
-            for a space without any B-spline.
+            for a space without any B-spline; no sphere.
         """
         if isinstance(self._strength, str):
             raise still_to_be_chosen(self)
+        axes = sphere.sphere_of(space, repr(self)).axes if self.geometry else ()
+        owners = {name: sphere.NAME if j in axes else name for j, name in enumerate(space.names)}
         if isinstance(self._strength, tuple):
-            chosen = dict(self._strength)
+            given = dict(self._strength)
+            if apart := [name for name in given if owners.get(name, name) != name]:
+                raise ValueError(
+                    f"{self!r}: {apart[0]!r} has no strength of its own on the sphere; pass {{'sphere': "
+                    f"{given[apart[0]]!r}}} for latitude and longitude together"
+                )
         else:
-            chosen = dict.fromkeys(spline_degrees(space), self._strength)
-        check_names(self, chosen, space)
+            given = dict.fromkeys([owners[name] for name in spline_degrees(space)], self._strength)
+        check_names(self, {name: x for name, x in given.items() if name not in owners.values()}, space)
+        chosen = {name: given[owner] for name, owner in owners.items() if owner in given}
         if not chosen:
             raise ValueError(
                 f"{self!r} applies to B-spline coordinates and none of {', '.join(space.names)} has one; name some, "
@@ -201,25 +254,45 @@ class Roughness(Penalty):
                     f"{self!r}: the basis of {name!r} has derivatives up to order {features.max_order}, not "
                     f"{self.order}; pass order={features.max_order} or leave {name!r} out of the mapping"
                 )
-        return {name: x for name, x in chosen.items() if x}
+        return {name: x for name, x in given.items() if x}
 
     def gram(self, space: Space) -> Gram:
-        """Σ_j λ_j R_j ⊗ M_rest, R_j roughness and M_i mass matrices: a term for each smoothed coordinate."""
+        """Σ_j λ_j R_j ⊗ M_rest, R_j roughness and M_i mass matrices: a term for each smoothed coordinate.
+
+        On the sphere three terms come first, and the mass of latitude is weighted by its cosine.
+        """
         strengths = self.strengths(space)
         mass = [integral(space, j, 0) for j in range(len(space.names))]
         terms = []
+        if self.geometry:
+            own = sphere.sphere_of(space, repr(self))
+            rough_terms, weighted = sphere.factors(space, own)
+            mass[own.latitude] = weighted
+            if sphere.NAME in strengths:
+                for along in rough_terms:
+                    product = mass.copy()
+                    product[own.latitude], product[own.longitude] = along
+                    terms.append(scaled_term(product, strengths[sphere.NAME]))
         for j, name in enumerate(space.names):
             if name in strengths:
                 rough = roughness(space, j, self.order) if self.order else spline_mass(space, j)
                 terms.append(scaled_term([*mass[:j], rough, *mass[j + 1 :]], strengths[name]))
         return Gram(tuple(terms))
 
+    def obeyed(self, c: NDArray[np.float64], space: Space) -> NDArray[np.float64]:
+        """Coefficients that are single-valued at the poles, where the sphere is smoothed."""
+        if self.geometry is None or sphere.NAME not in self.strengths(space):
+            return c
+        return sphere.single_valued(c, space, sphere.sphere_of(space, repr(self)))
+
     def to_dict(self) -> dict[str, Any]:
-        """``{"kind": "roughness", "strength": λ, {name: λ} or a criterion, "order": order}``."""
-        return {"kind": "roughness", "strength": self.strength, "order": self.order}
+        """``{"kind": "roughness", "strength": λ, {name: λ} or a criterion, "order": order}``, and a geometry."""
+        own = {"kind": "roughness", "strength": self.strength, "order": self.order}
+        return own | ({"geometry": self.geometry} if self.geometry else {})
 
     def __repr__(self) -> str:
-        return f"Roughness({self.strength!r}, order={self.order})"
+        geometry = f", geometry={self.geometry!r}" if self.geometry else ""
+        return f"Roughness({self.strength!r}, order={self.order}{geometry})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,6 +309,11 @@ class PenaltySum(Penalty):
     def gram(self, space: Space) -> Gram:
         """The terms of all parts, in their order."""
         return Gram(tuple(term for part in self.parts for term in part.gram(space).terms))
+
+    def obeyed(self, c: NDArray[np.float64], space: Space) -> NDArray[np.float64]:
+        for part in self.parts:
+            c = part.obeyed(c, space)
+        return c
 
     def elements(self, space: Space) -> tuple[Penalty, ...]:
         return tuple(element for part in self.parts for element in part.elements(space))

@@ -75,6 +75,11 @@ class SpaceTime(Penalty):
                 f"SpaceTime: space is a Sobolev penalty and time a Roughness or a sum of them, not {self.space!r} and "
                 f"{self.time!r}; pass xs.SpaceTime() to have their strengths chosen"
             )
+        if any(part.geometry for part in parts if isinstance(part, Roughness)):
+            raise ValueError(
+                f"SpaceTime: its norm in space is that of a plane, and {self.time!r} is for a sphere; pass "
+                "xs.Roughness('reml', geometry='sphere') alone"
+            )
         methods = {part.criterion for part in (self.space, *parts)}
         if methods not in ({None}, {"reml"}):
             raise ValueError(

@@ -145,7 +145,7 @@ def _chosen(problem: Problem, minimum: State[Score], gaps: float) -> Smoothing:
         factorisations=problem.scores.factorisations + (problem.method == "holders"),
         factorisation=factorisation,
         converged=minimum.converged,
-        error=dict(zip(problem.model.names, errors, strict=False)),
+        error=dict(zip(family.parameters, errors, strict=False)),
         resolution=resolution(fit, point),
         gap_error=gaps,
         covariance=point.covariance(~at_bound),
@@ -248,7 +248,9 @@ class Problem:
                     error = lower
                     continue
             break
-        return replace(minimum, rho=point.rho, point=point), alone.over_spread
+        return replace(minimum, rho=point.rho, point=point), math.sqrt(
+            alone.gaps / alone.share / alone.spread
+        )
 
     def _likely(self) -> Array | None:
         """Return what REML would choose; its factorisations count with those of the score."""

@@ -10,11 +10,13 @@ from xspline.solve.errors import TooLargeError
 from xspline.solve.families.base import Family
 from xspline.solve.families.modes import SpaceTimes, space_times
 from xspline.solve.families.orders import SeveralOrders, SingleOrder, several_orders, smoothed
+from xspline.solve.families.sphere import OnSphere
 from xspline.solve.kronecker.product import nearly_split
 from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of, spline_degrees
 from xspline.solve.penalties.sobolev import Sobolev
 from xspline.solve.penalties.space_time import SpaceTime
+from xspline.solve.penalties.sphere import sphere_of
 from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, candidates
 from xspline.solve.system import Choice
 from xspline.spaces import Frame, Space
@@ -57,7 +59,11 @@ def family_for(
     if isinstance(requested, SpaceTime):
         return space_times(gram, space, names, requested)
     if isinstance(requested, Roughness):
-        Roughness(dict.fromkeys(names, 1.0), requested.order).strengths(space)  # has these derivatives
+        if requested.geometry:
+            sphere_of(space, repr(requested))
+        Roughness(1.0, requested.order, requested.geometry).strengths(space)  # has these derivatives
+        if requested.geometry:
+            return OnSphere(space, names)
         return SingleOrder(space, names, requested.order)
     single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
     if requested == "reml" and with_events(space):
@@ -104,7 +110,7 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
     costs = resources.costs
     if isinstance(family, SpaceTimes) and (nearly := _nearly(gram, matrix, family, solver, resources)):
         return nearly
-    estimable = method == "reml" and isinstance(family, SingleOrder)
+    estimable = method == "reml" and isinstance(family, SingleOrder | OnSphere)
     estimable = estimable and int(distinct(gram)[1].max(initial=0)) == 0  # probes are those of one system
 
     def iterating(name: str | None) -> Choice | None:

@@ -40,16 +40,25 @@ class ProbedFit(PenalisedFit):
 
     @cached_property
     def samples(self) -> Array:
-        """Estimates of t_j, [m, J]: the traces of the evenly observed system, and what the probes find beside them.
+        """Estimates of t_t, [m, T]: the traces of the evenly observed system, and what the probes find beside them.
 
-        That system is ḡM + Λ = T⁻ᵀ diag(ḡ + Σ_j d_j) T⁻¹ with ḡ = tr G / tr M, and d_j are λ_j times the eigenvalues of
-        S_j.
+        On a sphere the probes find all of it, as the evenly observed system has no eigenvectors that are products.
+        """
+        family = self.model.family
+        a, w, b = self.probed
+        traces = np.zeros(len(self.terms))
+        if isinstance(family, SingleOrder):
+            even, traces = self._even(family, w)
+            b = b - even
+        return np.asarray(np.einsum("pm,pjm->mj", self.flat(b), self.apply_penalties(a)) + traces)
+
+    def _even(self, family: SingleOrder, w: Array) -> tuple[Array, Array]:
+        """Return A⁻¹w, [K.., m], and t_j, [J], of the system that is observed evenly.
+
+        It is ḡM + Λ = T⁻ᵀ diag(ḡ + Σ_j d_j) T⁻¹ with ḡ = tr G / tr M, and d_j are λ_j times the eigenvalues of S_j.
         """
         model = self.model
         space = self.model.space
-        family = model.family
-        if not isinstance(family, SingleOrder):
-            raise TypeError("terms of several orders have no common eigenvectors")
         axes = [
             axis_spectrum(space, j, family.order if name in model.names else 0)
             for j, name in enumerate(space.names)
@@ -63,11 +72,9 @@ class ProbedFit(PenalisedFit):
             for x, (j, values) in zip(self.rho, along, strict=True)
         ]
         inverse = np.asarray(1.0 / np.broadcast_to(data / mass + sum(shares), self.frame.sizes))
-        a, w, b = self.probed
         images = apply_kronecker([axis.vectors.T for axis in axes], np.moveaxis(w, -1, 0))
         even = np.moveaxis(apply_kronecker([axis.vectors for axis in axes], images * inverse), 0, -1)
-        traces = np.array([float(np.sum(share * inverse)) for share in shares])
-        return np.asarray(np.einsum("pm,pjm->mj", self.flat(b - even), self.apply_penalties(a)) + traces)
+        return even, np.array([float(np.sum(share * inverse)) for share in shares])
 
     @cached_property
     def traces(self) -> Array:
@@ -104,7 +111,8 @@ class Estimated(Reml):
     def scatter(self) -> Array:
         """The covariance that the probes leave in the gradient, [J, J]."""
         samples = self.fit.samples
-        return np.atleast_2d(np.cov(samples.T)) / len(samples) * (int(self.included.sum()) / 2) ** 2
+        of_terms = np.atleast_2d(np.cov(samples.T)) / len(samples) * (int(self.included.sum()) / 2) ** 2
+        return np.asarray(self.design.T @ of_terms @ self.design)
 
     @cached_property
     def noise(self) -> float:

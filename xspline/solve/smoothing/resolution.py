@@ -8,7 +8,6 @@ over such gaps exceeds the variance of the data is worse than their mean.
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,11 +114,6 @@ class GapError:
         """The expected squared difference from observations in the gaps, times the share of these."""
         return self.noise * self.share + self.gaps
 
-    @property
-    def over_spread(self) -> float:
-        """The standard error in the gaps over the standard deviation of the data."""
-        return math.sqrt(self.gaps / self.share / self.spread)
-
 
 def gap_error(model: Model, point: Score) -> GapError:
     """Return ∫ σ̂²φᵀA⁻¹φ over knot cells without data, of a fit to all data at the strengths of a score."""
@@ -154,7 +148,7 @@ def cell_variances(pairs: Array, space: Space) -> Array:
 
     Of a global basis, which is one cell, the mean over its domain.
     """
-    count = len(space.shape)
+    count, pairs = len(space.shape), space.at_points(pairs)
     for axis, f in enumerate(space.features):
         z = np.moveaxis(pairs, (axis, count), (0, 1))
         if isinstance(f, LocalSpline):

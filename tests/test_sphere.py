@@ -1,0 +1,102 @@
+"""Fits on the sphere, from data to values at a pole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.special import sph_harm_y
+
+import xspline as xs
+
+BASES = {"lat": xs.BSpline(23, domain=(-90, 90)), "lon": xs.BSpline(36, period=360.0)}
+
+
+class RandomField:
+    """A field that is alike everywhere on the sphere, with a Gaussian spectrum."""
+
+    def __init__(self, seed: int, length: float = 18.0, degrees: int = 26) -> None:
+        rng = np.random.default_rng(seed)
+        self.waves = [
+            (
+                n,
+                m,
+                np.exp(-n * (n + 1) * np.deg2rad(length) ** 2 / 4)
+                * (2 - (m == 0)) ** 0.5
+                * rng.standard_normal(2),
+            )
+            for n in range(degrees)
+            for m in range(n + 1)
+        ]
+
+    def __call__(self, lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
+        theta, phi = np.deg2rad(90 - lat), np.deg2rad(lon)
+        values = ((a, b, sph_harm_y(n, m, theta, phi)) for n, m, (a, b) in self.waves)
+        return sum(a * y.real + b * y.imag for a, b, y in values)
+
+
+def observed(field: RandomField, seed: int, n: int = 1500, noise: float = 0.3) -> tuple[xr.DataArray, float]:
+    """Noisy values at places that are spread evenly over the sphere."""
+    rng = np.random.default_rng(1000 + seed)
+    lat, lon = np.rad2deg(np.arcsin(rng.uniform(-1, 1, n))), rng.uniform(0, 360, n)
+    values = field(lat, lon)
+    sigma = noise * values.std()
+    places = {"lat": ("place", lat), "lon": ("place", lon)}
+    return xr.DataArray(values + sigma * rng.standard_normal(n), places, ["place"], name="u"), sigma
+
+
+def test_a_field_has_one_value_at_a_pole(tmp_path: Path) -> None:
+    """Its coefficients, draws of it, and what a file gives back; without the geometry it has many."""
+    data, sigma = observed(RandomField(0), 0, n=600)
+    pole = {"lat": [-90.0, 90.0], "lon": np.arange(0, 360, 30.0)}
+    field = data.spline.fit(BASES, fine=False, penalty=xs.Roughness("reml", geometry="sphere"))
+    assert list(field.summary()["lambda"].penalised) == ["sphere"]
+    field.to_netcdf(tmp_path / "field.nc")
+    again = xs.open_field(tmp_path / "field.nc")
+    assert again.fits["u"].known_penalty == field.fits["u"].known_penalty
+    for values in (field.predict(pole), field.sample(3, seed=0).predict(pole), again.predict(pole)):
+        assert float((values.max("lon") - values.min("lon")).max()) < 1e-10
+    plane = data.spline.fit(BASES, fine=False, penalty=xs.Roughness("reml")).predict(pole)
+    assert float((plane.max("lon") - plane.min("lon")).max()) > sigma / 10
+
+
+@pytest.mark.slow
+def test_iterations_choose_what_a_factorisation_chooses() -> None:
+    rng = np.random.default_rng(0)
+    lat, lon, time = np.arange(-85, 90, 10.0), np.arange(0, 360, 15.0), np.arange(24.0)
+    a, b, t = np.meshgrid(np.deg2rad(lat), np.deg2rad(lon), time, indexing="ij")
+    values = np.cos(a) ** 2 * np.sin(3 * a) * np.cos(2 * b + t / 4) + np.cos(a) * np.sin(b) * np.cos(t / 3)
+    values = np.where(rng.random(a.shape) < 0.3, np.nan, values + 0.3 * rng.standard_normal(a.shape))
+    data = xr.DataArray(values, {"lat": lat, "lon": lon, "time": time}, ["lat", "lon", "time"], name="u")
+    bases = {"lat": xs.BSpline(10, domain=(-90, 90)), "lon": 12, "time": 9}
+    penalty = xs.Roughness("reml", geometry="sphere")
+    exact, iterated = (data.spline.fit(bases, penalty=penalty, solver=s) for s in (None, "iterative"))
+    apart = np.log(iterated.summary()["lambda"] / exact.summary()["lambda"])
+    error = iterated.fits["u"].choice["error"]
+    assert set(error) == {"sphere", "time"}
+    assert all(abs(float(apart.sel(penalised=name))) < 4 * x for name, x in error.items())
+    at = {"lat": [0.0, 80.0, 90.0], "lon": [0.0, 90.0], "time": [5.5]}
+    first, second = (field.predict(at, stderr=True) for field in (exact, iterated))
+    assert float(abs(first.u - second.u).max()) < 0.1 * float(first.u_stderr.min())
+    assert second.u_stderr.values == pytest.approx(first.u_stderr.values, rel=0.25)  # 200 draws
+
+
+@pytest.mark.simulation
+def test_errors_near_a_pole_are_those_at_the_equator() -> None:
+    """The ratio of prediction errors at 80° and at the equator, over 32 fields; without the geometry over 8."""
+    squares: dict[str | None, list[tuple[float, float]]] = {"sphere": [], None: []}
+    lon = np.arange(0, 360, 10.0)
+    for seed in range(32):
+        truth = RandomField(seed)
+        data, sigma = observed(truth, seed)
+        for geometry, own in squares.items() if seed < 8 else [("sphere", squares["sphere"])]:
+            field = data.spline.fit(BASES, fine=False, penalty=xs.Roughness("reml", geometry=geometry))
+            at = np.array([-82, -80, -78, -2, 0, 2, 78, 80, 82.0])
+            apart = field.predict({"lat": at, "lon": lon}).values - truth(at[:, None], lon)
+            by_place = np.mean(apart**2, axis=1) / sigma**2
+            own.append((float(by_place[[0, 1, 2, 6, 7, 8]].mean()), float(by_place[3:6].mean())))
+    ratios = {g: np.sqrt(np.divide(*np.mean(own, axis=0))) for g, own in squares.items()}
+    assert 0.9 < ratios["sphere"] < 1.1, ratios
+    assert ratios[None] > 1.5, ratios
