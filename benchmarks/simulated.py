@@ -69,7 +69,7 @@ def empty_store(path: Path, chunks: int) -> Path:
     for name, values in labels.items():
         array = group.create_array(name, shape=values.shape, dtype=values.dtype, dimension_names=(name,))
         array[:] = values
-    group["time"].attrs["units"] = "minutes since 1982-01-01"
+    group["time"].attrs["units"] = "hours since 1982-01-01"
     return path
 
 
@@ -192,7 +192,7 @@ def rows(folder: Path, sizes: list[int], args: argparse.Namespace) -> Iterator[t
         path = empty_store(folder / f"{chunks}.zarr", chunks)
         for what, how in (("statistics, chunks=None", None), ("statistics, Dask chunks", {})):
             sst = stand_in.open_store(path, how)
-            space = sst.spline.space(stand_in.paper_bases())
+            space = sst.spline.space(lat=13, lon=23, time=7)
 
             def build(sst: xr.DataArray = sst, space: xs.Space = space) -> object:
                 return sst.spline.statistics(space, compute=False).parts[0].sums["sst"]
