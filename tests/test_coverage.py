@@ -149,6 +149,16 @@ def test_means_their_differences_and_trends_are_covered(replicates: int) -> None
         assert abs(held - 0.95) < 0.02 + scatter.FIVE * scatter.of_share(0.95, replicates), of
 
 
+@pytest.mark.simulation
+@pytest.mark.parametrize("replicates", [60])
+@pytest.mark.parametrize("name", means.LATTICES)
+def test_means_of_bare_fits_are_covered(name: str, replicates: int) -> None:
+    for _, of, _, _, text, *_ in means.rows(name, functools.partial(means.bare, name=name), replicates):
+        held = float(text.partition("%")[0]) / 100
+        print(f"{name}, {of}: {held:.3f}")
+        assert abs(held - 0.95) < 0.02 + scatter.FIVE * scatter.of_share(0.95, replicates), of
+
+
 def test_a_mean_over_a_box_is_near_the_truth() -> None:
     result = means.independent(np.random.default_rng(0), known=True)
     assert {of for of, _ in result} == {"month", "difference", "trend"}

@@ -6,6 +6,11 @@ fit, 7 × 8 × 9 functions, with planes of any height); strengths are those of t
 labels. The trend is the slope of a straight line through the means of the months, `field.functional(weights,
 mean=box)`. Errors are the exact ones; of strengths that are known draws too.
 
+Bare fits: a Gaussian field of variance 1, over 240 labels of time (exponential covariance, 6 labels), and over 60
+labels of time and 30 in space (Matérn 3/2, 5 and 6 labels), with a fifth of the values missing, and all within a gap;
+noise of standard deviation 0.3. Means are over boxes beside the gap and half within it; truths are means over three
+places in each cell. The trend is that of the field as it was in these months, not of a climate that it is a sample of.
+
 Errors that last: AR(1) from month to month of 0.8, over 12 years about season and trend, also the same over 20° (red
 in space): the trend of the mean, by the exact error, which takes errors as independent, and by the jackknife over
 years. Shares of replicates whose interval of 95 % holds the truth; standard errors over the root mean square of errors.
@@ -30,6 +35,7 @@ LAT, LON = np.linspace(-20.0, 20.0, 9), np.linspace(150.0, 210.0, 13)
 BOX = {"lat": (-7.3, 11.0), "lon": (163.0, 189.5)}
 MONTHS, NOISE, MISSING = 36, 0.1, 0.2
 BASES = {"lat": 7, "lon": 8, "time": 9}
+PARTS, GAP_NOISE = 3, 0.3  # places in a cell along each axis; standard deviation of noise of bare fits
 PERSISTENCE, YEARS, REACH = 0.8, 12, 20.0
 YEAR = 365.2425 * 86_400
 HEADER = ("errors", "of the mean", "error by", "replicates", "covered", "stderr / error", "CPU s each")
@@ -129,6 +135,78 @@ def that_last(rng: Rng, reach: float) -> Result:
     return out
 
 
+Lattice = tuple[tuple[str, ...], tuple[int, ...], tuple[float, ...], Callable[[np.ndarray], np.ndarray]]
+LATTICES: dict[str, Lattice] = {
+    "over time": (("time",), (240,), (6.0,), lambda r: np.exp(-r)),
+    "over time and space": (
+        ("time", "y"),
+        (60, 30),
+        (5.0, 6.0),
+        lambda r: (1 + np.sqrt(3) * r) * np.exp(-np.sqrt(3) * r),
+    ),
+}
+
+
+def drawn(rng: Rng, lattice: Lattice) -> np.ndarray:
+    """A Gaussian field at `PARTS` places of each cell along each axis, from one that is periodic.
+
+    Dietrich and Newsam (1997): circulant embedding.
+    """
+    _, shape, lengths, correlation = lattice
+    sizes = [4 * PARTS * n for n in shape]
+    apart = [
+        np.minimum(i, n - i) / PARTS / length
+        for i, n, length in zip(map(np.arange, sizes), sizes, lengths, strict=True)
+    ]
+    distance = np.sqrt(sum(np.meshgrid(*(x**2 for x in apart), indexing="ij")))
+    power = np.maximum(np.fft.fftn(correlation(distance)).real, 0.0)
+    noise = rng.standard_normal(sizes) + 1j * rng.standard_normal(sizes)
+    periodic = np.fft.fftn(np.sqrt(power / power.size) * noise).real
+    return periodic[tuple(slice(PARTS * n) for n in shape)]
+
+
+def bare(rng: Rng, name: str) -> Result:
+    """Errors, standard errors and quantiles of one replicate of a bare fit."""
+    dims, shape, *_ = lattice = LATTICES[name]
+    places = drawn(rng, lattice)
+    cells = places.reshape([n for size in shape for n in (size, PARTS)])
+    at_labels = places[(slice(PARTS // 2, None, PARTS),) * len(shape)]
+    noisy = at_labels + GAP_NOISE * rng.standard_normal(shape)
+    noisy[rng.random(shape) < MISSING] = np.nan
+    third = [n // 3 for n in shape]
+    gap, beside, within = (
+        tuple(slice(start * n // 12, end * n // 12) for n in shape) for start, end in ((4, 6), (7, 9), (3, 5))
+    )
+    noisy[gap] = np.nan
+    labels = {"time": np.datetime64("2000-01-01", "ns") + np.arange(shape[0]) * np.timedelta64(30, "D")}
+    coords = {**labels, "y": np.arange(shape[-1]) * 1.0} if len(shape) > 1 else labels
+    data = xr.DataArray(noisy, coords, dims, "u")
+    field = data.spline.fit()
+    boxes = xr.DataArray(np.zeros((2, *shape), bool), coords, ("box", *dims))
+    for k, box in enumerate((beside, within)):
+        boxes.values[(k, *box)] = True
+    means = xr.DataArray(cells.mean(axis=tuple(range(1, 2 * len(shape), 2))), coords, dims)
+    expected = [float(means.where(boxes[k]).mean()) for k in range(2)]
+    found = field.mean(where=boxes, covariance=True)
+    error, square = found.u.values - expected, found.u_covariance.values
+    slope, out = slopes(labels["time"]), {}
+    out["mean beside a gap", "exact"] = (error[0], np.sqrt(square[0, 0]))
+    out["mean half in a gap", "exact"] = (error[1], np.sqrt(square[1, 1]))
+    apart = np.sqrt(square[0, 0] + square[1, 1] - 2 * square[0, 1])
+    out["difference", "exact"] = (error[0] - error[1], apart)
+    if len(shape) == 1:
+        trend, truth = field.functional(slope, stderr=True), means.copy(data=at_labels)
+    else:
+        own = slice(third[1], 2 * third[1])
+        trend = field.functional(slope, mean={"y": (own.start - 0.5, own.stop - 0.5)}, stderr=True)
+        truth = means.copy(data=cells[:, PARTS // 2].mean(axis=-1)).isel(y=own).mean("y")
+    out["trend", "exact"] = (
+        float(trend.u_functional - xr.dot(slope, truth, dim="time")),
+        float(trend.u_functional_stderr),
+    )
+    return {key: (*both, float(stats.norm.ppf(0.975))) for key, both in out.items()}
+
+
 def rows(name: str, replicate: Callable[[Rng], Result], replicates: int) -> Iterator[tuple[object, ...]]:
     """As `HEADER` says."""
     start, all_of = time.process_time(), list[Mapping[tuple[str, str], tuple[float, float, float]]]()
@@ -147,6 +225,9 @@ def tables(replicates: int, *, quick: bool) -> None:
     for name, known in (("strengths known", True), ("strengths by REML", False)):
         own = rows(name, functools.partial(independent, known=known), replicates)
         measure.table(f"coverage, means of a box: independent errors, {name}", HEADER, own)
+    for name in LATTICES:
+        own = rows(name, functools.partial(bare, name=name), replicates)
+        measure.table(f"coverage, means of a box: bare fits {name}", HEADER, own)
     for name, reach in (("last", 0.0), ("last, red in space", REACH))[: 1 if quick else 2]:
         last = rows(name, functools.partial(that_last, reach=reach), replicates)
         measure.table(f"coverage, means of a box: errors that {name}", HEADER, last)

@@ -5,11 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import stats
 
 import xspline as xs
 from tests import scatter
 from tests.labels.test_uncertainty import dense_covariance
 from tests.products import SEASONS, sst
+from xspline.kriging import fitting
+from xspline.kriging.likelihood import Windows
+from xspline.kriging.model import matern
+from xspline.labels.fine.field import rows_of as functions_at
+from xspline.labels.functionals import whole
 
 # Knots at whole degrees, a circle, and seasons with a trend.
 BASES = {"lat": xs.BSpline(7), "lon": xs.BSpline(6), "time": SEASONS}
@@ -400,10 +406,6 @@ def test_means_of_a_fine_field(bare: xs.Field) -> None:
     weights = np.cos(np.deg2rad(xr.DataArray(lat, {"lat": lat})))
     fine = bare.predict(lat=lat, lon=lon).weighted(weights).mean()
     assert bare.mean(box).item() == pytest.approx(fine.item(), abs=0.005)
-    with pytest.raises(
-        ValueError, match=r"errors of means of 'sst' .* fit a single field, fit\(..., fine=False\)"
-    ):
-        bare.mean(box, stderr=True)
     cells = bare.regrid({"lat": [-10.0, 0.0, 10.0], "lon": [170.0, 180.0, 190.0]})
     one = bare.mean({"lat": (-5, 5), "lon": (175, 185)})
     assert cells.sel(lat=0, lon=180).item() == pytest.approx(one.item(), abs=1e-10)
@@ -411,6 +413,92 @@ def test_means_of_a_fine_field(bare: xs.Field) -> None:
     values = bare.predict(lat=at.lat, lon=[180.0]).squeeze()
     difference = bare.functional(at, lon=[180.0])
     assert difference.item() == pytest.approx(float(values[0] - values[1]), abs=1e-9)
+
+
+def dense_errors(field: xs.Field, weights: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """The covariance of errors of sums with weights [m, N] at x, by matrices of all observations and one model."""
+    fit, member = field.fits["u"], field.fits["u"].fine.first
+    ((_, model),) = member.models
+    own, window = member.coordinates[:, 0], Windows(member.pyramid.spread, [member.window])
+    lengths = model.lengths[:, 0]
+
+    def between(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        apart = np.abs(x[:, None] - y)
+        each = zip(model.variances, model.smoothness, lengths, strict=True)
+        return sum(v * matern(np.sqrt(2 * nu) * apart / length, nu) for v, nu, length in each)
+
+    noise = model.noise * np.eye(own.size)
+    phi, phi_at = (functions_at(field.space, x[:, None]).T for x in (own, at))
+    penalty = fit.penalty.gram(field.space).to_dense(field.space.frame)
+    kriged = np.linalg.solve(between(own, own) + noise, between(own, at))
+    solved = np.linalg.solve(phi @ phi.T + penalty, phi_at - phi @ kriged)
+    factors = kriged + phi.T @ solved  # of observations, for each place
+    square = between(at, at) - factors.T @ between(own, at) - between(at, own) @ factors
+    square += factors.T @ (between(own, own) + noise) @ factors
+    stretch = stats.t.ppf(0.975, own.size - member.rows.shape[1]) / stats.norm.ppf(0.975)
+    square *= window.scales(model).mean() * stretch**2
+    square += solved.T @ penalty @ solved * fit.sigma() ** 2
+    return weights.T @ square @ weights
+
+
+def test_errors_of_a_fine_field_are_the_dense_formula() -> None:
+    x, rng = np.arange(340.0), np.random.default_rng(0)
+    walk = np.cumsum(rng.normal(0, 0.3, 340)) * 0.3 + np.sin(x / 9) + rng.normal(0, 0.2, 340)
+    walk[100:130] = np.nan
+    field = xr.DataArray(walk, {"x": x}, name="u").spline.fit()
+    at = np.arange(0.0, 340.0, 2)
+    weights = np.stack([(at > 96) & (at < 120), (at > 200) & (at < 240), at - at.mean()], axis=1) * 1.0
+    weights /= np.abs(weights).sum(axis=0)
+    given = xr.DataArray(weights, {"x": at}, ("x", "of"))
+    result = field.functional(given, covariance=True)
+    expected = dense_errors(field, weights, at)
+    size = np.sqrt(np.outer(np.diagonal(expected), np.diagonal(expected)))
+    np.testing.assert_allclose(result.u_functional_covariance / size, expected / size, atol=5e-4)
+    np.testing.assert_allclose(result.u_functional_stderr**2, np.diagonal(result.u_functional_covariance))
+    assert result.u_functional_stderr.method == "exact" and "neighbours" in result.u_functional_stderr.comment
+
+
+def test_errors_of_a_fine_field_at_points_are_those_of_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "MANY", fitting.FEW)  # windows of the data, which take time
+    rng, y, x = np.random.default_rng(0), np.arange(36.0), np.arange(40.0)
+    values = np.sin(x / 4) * np.cos(y / 5)[:, None] + rng.normal(0, 0.2, (36, 40))
+    values[8:16, 10:24] = np.nan
+    pair = xr.DataArray([values, values + 1, np.zeros((36, 40))], {"y": y, "x": x}, ("k", "y", "x"), "u")
+    field = pair.spline.fit({"y": 4, "x": 4}, fine=True)
+    at = xr.DataArray(np.eye(4), {"y": [3.0, 11.0, 12.5, 30.2]}, ("of", "y"))
+    result = field.functional(at, x=[5.0, 17.5], covariance=True)
+    expected = field.stderr(y=at.y.values, x=[5.0, 17.5]).rename(y="of").transpose(*result.u_functional.dims)
+    assert result.u_functional_stderr.isel(k=2).isnull().all()  # values that are all equal have no fine field
+    np.testing.assert_allclose(result.u_functional_stderr[..., :2], expected[..., :2], rtol=0.04)
+
+
+def test_errors_of_a_fine_field_in_groups_of_labels(bare: xs.Field, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = {"lat": (-10.0, 10.0)}
+    expected = bare.mean(box, stderr=True).sst_stderr
+    observations = bare.statistics.count
+    monkeypatch.setattr(whole, "MAX_PAIRS", 8 * 6 * (observations + 20) * 5)
+    np.testing.assert_allclose(bare.mean(box, stderr=True).sst_stderr, expected, rtol=1e-6)
+    with pytest.raises(
+        xs.TooLargeError, match=r"the covariance of 16 labels of 'sst' takes .* pass fewer labels"
+    ):
+        bare.mean(box, covariance=True)
+    monkeypatch.setattr(whole, "MAX_PAIRS", 10_000)
+    with pytest.raises(
+        xs.TooLargeError, match=r"is a sum over .* pairs of places, more than .* smaller ranges"
+    ):
+        bare.mean(stderr=True)
+    with pytest.raises(ValueError, match="method='jackknife': the errors of a field with a fine part"):
+        bare.mean(box, stderr=True, method="jackknife")
+
+
+def test_errors_of_a_fine_field_of_scattered_points() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(0, 10, (2, 120))
+    values = np.sin(x) + np.cos(y) + 0.1 * rng.normal(size=120)
+    points = xr.DataArray(values, {"x": ("obs", x), "y": ("obs", y)}, ("obs",), "u")
+    mean = points.spline.fit().mean({"x": (1, 9), "y": (1, 9)}, stderr=True)
+    truth = (np.cos(1) - np.cos(9) + np.sin(9) - np.sin(1)) / 8
+    assert 0.005 < mean.u_stderr < 0.1 and abs(mean.u - truth) < 3 * mean.u_stderr
 
 
 def test_terms_beside_a_fine_field_have_errors() -> None:
@@ -426,7 +514,9 @@ def test_terms_beside_a_fine_field_have_errors() -> None:
     at = xr.DataArray([1.0], {"time": time[7:8]})
     summed = trend.functional(at, stderr=True).sst_functional_stderr.item()
     assert summed == pytest.approx(trend.stderr(time=time[7:8]).item(), rel=1e-8)
-    with pytest.raises(ValueError, match="method='draws': the errors of terms beside a fine field"):
+    with pytest.raises(
+        ValueError, match="method='draws': the errors of a field with a fine part, and of terms"
+    ):
         trend.mean("time", stderr=True, method="draws")
 
 

@@ -199,3 +199,27 @@ def test_what_does_not_go_with_auto_is_said() -> None:
         xs.fit(data, PLANE, errors="auto", compute=False)
     with pytest.raises(ValueError, match="there is nothing to leave out: the statistics have 1 part"):
         xs.fit(data, PLANE).stderr(PLACE, method="scores")
+
+
+def test_a_total_keeps_the_periods_that_error_bars_follow_from() -> None:
+    data = alike(0.6, 0.5)
+    space = xs.space(data, PLANE)
+    west, east = (
+        xs.statistics(data.isel(lon=lon), space, holder=name, errors="auto")
+        for name, lon in (("west", slice(0, 2)), ("east", slice(2, 4)))
+    )
+    whole = west + east
+    total = xs.Statistics.from_dataset(whole.collapse("both").to_dataset())
+    assert len(total.parts) == len(whole.periods) == len(whole.parts) // 2
+    assert total.parts[0].holder.startswith("both 1990-01-01 to")
+    expected, found = (s.solve().stderr(PLACE) for s in (whole, total))
+    assert found.item() == pytest.approx(expected.item(), rel=1e-9) and found.method == "scores"
+    with pytest.raises(ValueError, match="both count the part"):
+        total + west
+    alone = whole.collapse(periods=False)
+    assert len(alone.parts) == 1 and alone.solve().stderr(PLACE).method == "exact"
+    named = xs.statistics(data.mean(["lat", "lon"]), time=ar1.SEASON, errors="auto", holder="time.year")
+    with pytest.warns(
+        xs.FitWarning, match="the total has none: error bars of its fields take errors as indep"
+    ):
+        named.collapse()

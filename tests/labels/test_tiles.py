@@ -58,6 +58,8 @@ def test_tiles_of_a_store_give_what_memory_does(tmp_path: Path, monkeypatch: pyt
     assert isinstance(tiled.fits["u"].fine, tiles.Tiled)
     lazily = tiled.predict(stderr=True)
     assert lazily.u.chunks == stored.chunks
+    with pytest.raises(ValueError, match=r"errors of means of 'u' take all observations at once.*fine=False"):
+        tiled.mean("lat", stderr=True)
     lazily.to_zarr(tmp_path / "predicted.zarr", consolidated=False)
     there = xr.open_zarr(tmp_path / "predicted.zarr", consolidated=False).load()
 

@@ -308,3 +308,109 @@ def predictions(  # type: ignore[no-untyped-def]
                 _forward(matrix, sums)
                 variance[g] = max(own - _product(sums, sums), 0.0)
                 left[g] = variance[g] / own
+
+
+@compiled(fastmath=FAST)
+def contributions(  # type: ignore[no-untyped-def]
+    places, levels, counts, chosen, filled, targets, factors, blocks,
+    inverse, amplitude, smoothness, table, step, noise, out,
+):  # fmt: skip
+    """Add what each item counts in weighted sums of predictions to `out` [items, N].
+
+    Targets [t, D] have the weights `factors` [t, N], and those of block b go from `blocks[b]` to `blocks[b + 1]`. All
+    else is as for `predictions`.
+    """
+    axes, scales, sums = places.shape[1], amplitude.shape[0], factors.shape[1]
+    for block in range(chosen.shape[0]):
+        m, first, last = filled[block], blocks[block], blocks[block + 1]
+        across, own_levels, own_counts = np.empty((axes, m)), np.empty(m, np.int64), np.empty(m)
+        precision, strength = np.empty((scales, axes, m)), np.empty((scales, m))
+        squares, matrix, share = np.empty(m), np.empty((m, m)), np.empty(m)
+        rows, total = np.empty((last - first, m)), 0.0
+        for q in range(scales):
+            total += amplitude[q, 0, 0]
+        for a in range(m):
+            item = chosen[block, a]
+            own_levels[a] = levels[item]
+            own_counts[a] = counts[item]
+            for j in range(axes):
+                across[j, a] = places[item, j]
+        _fill(across, own_levels, own_counts, inverse, amplitude, smoothness, table, step, noise, matrix)
+        _factorise(matrix, FLOOR * total)
+        _toward(0, own_levels, inverse, amplitude, precision, strength)
+        for s in range(first, last):
+            _row(
+                targets[s], across, precision, strength, m, smoothness, table, step, squares, rows[s - first]
+            )
+        for n in range(sums):
+            counted = False
+            for a in range(m):
+                share[a] = 0.0
+            for s in range(first, last):
+                if factors[s, n] != 0.0:
+                    counted = True
+                    for a in range(m):
+                        share[a] += factors[s, n] * rows[s - first, a]
+            if counted:
+                _forward(matrix, share)
+                _backward(matrix, share)
+                for a in range(m):
+                    out[chosen[block, a], n] += share[a]
+
+
+@compiled(fastmath=FAST)
+def quadratic(places, inverse, amplitude, smoothness, table, step, factors, out):  # type: ignore[no-untyped-def]
+    """Add the covariances [N, N] of sums of values at `places` [n, D] with `factors` [n, N] to `out`."""
+    axes, scales, count, sums = places.shape[1], amplitude.shape[0], places.shape[0], factors.shape[1]
+    across, squares, row, own = places.T.copy(), np.empty(count), np.empty(count), np.empty(sums)
+    precision, strength = np.empty((scales, axes, count)), np.empty((scales, count))
+    _toward(0, np.zeros(count, np.int64), inverse, amplitude, precision, strength)
+    for i in range(count):
+        _row(places[i], across, precision, strength, i + 1, smoothness, table, step, squares, row)
+        for n in range(sums):
+            own[n] = 0.5 * row[i] * factors[i, n]
+        for b in range(i):
+            for n in range(sums):
+                own[n] += row[b] * factors[b, n]
+        for n in range(sums):
+            for k in range(sums):
+                out[n, k] += factors[i, n] * own[k] + own[n] * factors[i, k]
+
+
+@compiled(fastmath=FAST)
+def whiten(places, earlier, filled, inverse, amplitude, smoothness, table, step, factors):  # type: ignore[no-untyped-def]
+    """Turn sums of values at `places` [n, D] into sums of independent numbers of variance 1, `factors` [n, N] in place.
+
+    Each value is predicted from those at the first `filled[i]` of `earlier[i]`, which come before it: what is left is
+    independent of these (Vecchia 1988).
+    """
+    axes, scales, sums = places.shape[1], amplitude.shape[0], factors.shape[1]
+    total = 0.0
+    for q in range(scales):
+        total += amplitude[q, 0, 0]
+    for i in range(places.shape[0] - 1, -1, -1):
+        counted = False
+        for n in range(sums):
+            counted |= factors[i, n] != 0.0
+        if not counted:
+            continue
+        m = filled[i]
+        across, levels, counts = np.empty((axes, m)), np.zeros(m, np.int64), np.ones(m)
+        precision, strength = np.empty((scales, axes, m)), np.empty((scales, m))
+        squares, matrix, row = np.empty(m), np.empty((m, m)), np.empty(m)
+        for a in range(m):
+            for j in range(axes):
+                across[j, a] = places[earlier[i, a], j]
+        _fill(across, levels, counts, inverse, amplitude, smoothness, table, step, 0.0, matrix)
+        _factorise(matrix, FLOOR * total)
+        _toward(0, levels, inverse, amplitude, precision, strength)
+        _row(places[i], across, precision, strength, m, smoothness, table, step, squares, row)
+        _forward(matrix, row)
+        left = math.sqrt(max(total - _product(row, row), 0.0))
+        _backward(matrix, row)
+        for n in range(sums):
+            factor = factors[i, n]
+            if factor != 0.0:
+                factors[i, n] = factor * left
+                for a in range(m):
+                    factors[earlier[i, a], n] += factor * row[a]

@@ -46,7 +46,7 @@ class Predicted(NamedTuple):
     trust: Array  # [n], the weights of the observations, added up: about 1 among them and 0 far away
 
 
-class _Combined(NamedTuple):
+class Combined(NamedTuple):
     """Predictions over all models, with the share of the variance that is left, and the local scale."""
 
     mean: Array
@@ -142,9 +142,7 @@ class Nearby:
             return Predicted(mean, variance, trust)
         offsets, factors = self._stencil(orders)
         targets = self.places((coordinates[:, None] + offsets).reshape(-1, coordinates.shape[1]))
-        block, centres = self._blocks(self.places(coordinates))
-        order = np.argsort(block, kind="stable")
-        starts = np.concatenate([[0], np.cumsum(np.bincount(block, minlength=len(centres)))])
+        order, starts, centres = self.in_blocks(self.places(coordinates))
         targets = targets.reshape(n, len(factors), -1)[order]
 
         def some(first: int) -> Predicted:
@@ -270,52 +268,73 @@ class Nearby:
         combined = self.combined(
             chosen, filled, p.places[own, None], np.ones(1), np.arange(own.size + 1), with_variance=True
         )
-        stretch = np.interp(np.log(np.maximum(combined.left, 1e-12)), *self.calibration)
+        variance = combined.variance * self.stretch(combined.left) ** 2
         noise = self.noise_share * combined.scale / p.counts[own]
-        return np.asarray((p.values[own] - combined.mean) / np.sqrt(combined.variance * stretch**2 + noise))
+        return np.asarray((p.values[own] - combined.mean) / np.sqrt(variance + noise))
 
-    def _blocks(self, at: Array) -> tuple[Index, Array]:
-        """Return the number of the block of each place [n], and the middles of the blocks [b, D]."""
+    def in_blocks(self, at: Array) -> tuple[Index, Index, Array]:
+        """Return an order of places [n, D] by blocks, where each block begins, and the middles of blocks [b, D]."""
         if self.is_dense:
-            return np.zeros(len(at), np.int64), self.pyramid.places[:1]
+            return np.arange(len(at)), np.array([0, len(at)]), self.pyramid.places[:1]
         width = block_width(self.places.coordinates) * self.pyramid.metric
         index, block = np.unique(np.floor(at / width + CORNER), axis=0, return_inverse=True)
-        return block.ravel(), (index + 0.5 - CORNER) * width
+        starts = np.concatenate([[0], np.cumsum(np.bincount(block.ravel(), minlength=len(index)))])
+        return np.argsort(block.ravel(), kind="stable"), starts, (index + 0.5 - CORNER) * width
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """How many neighbours of each level a block has."""
+        return (self.pyramid.count,) if self.is_dense else NEIGHBOURS
+
+    def stretch(self, left: Array) -> Array:
+        """Return by what errors are longer than the model says, given the share of the variance that is left."""
+        return np.asarray(np.interp(np.log(np.maximum(left, 1e-12)), *self.calibration))
 
     def _some(
         self, centres: Array, targets: Array, factors: Array, blocks: Index, with_variance: bool
     ) -> Predicted:
         """Predict combinations [n] of targets [n, s, D], those of some blocks."""
-        wanted = (self.pyramid.count,) if self.is_dense else NEIGHBOURS
         combined = self.combined(
-            *self.pyramid.neighbours(centres, wanted), targets, factors, blocks, with_variance
+            *self.pyramid.neighbours(centres, self.wanted), targets, factors, blocks, with_variance
         )
-        stretch = np.interp(np.log(np.maximum(combined.left, 1e-12)), *self.calibration)
-        return Predicted(combined.mean, combined.variance * stretch**2, combined.trust)
+        return Predicted(combined.mean, combined.variance * self.stretch(combined.left) ** 2, combined.trust)
 
     def combined(
         self, chosen: Index, filled: Index, targets: Array, factors: Array, blocks: Index, with_variance: bool
-    ) -> _Combined:
+    ) -> Combined:
         """Predict combinations from given neighbours of each block, over all models, before calibration."""
+        sums = np.zeros((6, len(targets)))
+        for weight, model in self.models:
+            x = self.by_model(model, chosen, filled, targets, factors, blocks, with_variance)
+            sums += weight * np.stack([x.mean, x.mean**2, x.variance * x.scale, x.left, x.trust, x.scale])
+        apart = np.maximum(sums[1] - sums[0] ** 2, 0.0)
+        return Combined(sums[0], sums[2] + apart, sums[3], sums[4], sums[5])
+
+    def by_model(
+        self,
+        model: Model,
+        chosen: Index,
+        filled: Index,
+        targets: Array,
+        factors: Array,
+        blocks: Index,
+        with_variance: bool,
+    ) -> Combined:
+        """Predict the same by one model; its variance is in units of the local scale."""
         from xspline.kriging import compiled
 
         p, n = self.pyramid, len(targets)
         groups = np.arange(n + 1) * factors.size
         flat, combination = np.ascontiguousarray(targets.reshape(-1, targets.shape[-1])), np.tile(factors, n)
-        sums = np.zeros((6, n))
         mean, variance, left, trust = np.empty(n), np.zeros(n), np.zeros(n), np.empty(n)
-        size = np.empty(len(chosen))
-        for weight, model in self.models:
-            inverse, amplitude = model.between(p.spread)
-            compiled.predictions(
-                p.places, p.levels, p.counts, p.values, chosen, filled, flat, combination, groups, blocks,
-                inverse, amplitude, model.smoothness, model.table, STEP, model.noise,
-                with_variance, mean, variance, left, trust, size,
-            )  # fmt: skip
-            scale = np.repeat(self._scales(size, filled), np.diff(blocks))
-            sums += weight * np.stack([mean, mean**2, variance * scale, left, trust, scale])
-        apart = np.maximum(sums[1] - sums[0] ** 2, 0.0)
-        return _Combined(sums[0], sums[2] + apart, sums[3], sums[4], sums[5])
+        size, (inverse, amplitude) = np.empty(len(chosen)), model.between(p.spread)
+        compiled.predictions(
+            p.places, p.levels, p.counts, p.values, chosen, filled, flat, combination, groups, blocks,
+            inverse, amplitude, model.smoothness, model.table, STEP, model.noise,
+            with_variance, mean, variance, left, trust, size,
+        )  # fmt: skip
+        scale = np.repeat(self._scales(size, filled), np.diff(blocks))
+        return Combined(mean, variance, left, trust, scale)
 
     def _scales(self, size: Array, filled: Index) -> Array:
         """Return the local scale of each block, widened for the degrees of freedom that it is known by."""

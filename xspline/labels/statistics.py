@@ -19,6 +19,7 @@ from xspline.labels.read.observations import Variable
 from xspline.labels.read.parts import Part, check_new, checked_part
 from xspline.labels.report.disclosure import Disclosure, disclosure
 from xspline.labels.storage import files, layout
+from xspline.solve.errors import warn
 from xspline.spaces import Space
 from xspline.spaces.conversions import are_one
 from xspline.sums import Sums, Tally
@@ -260,16 +261,51 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
         return replace(self, parts=tuple(part for part in self.parts if keep(part)))
 
     @checked
-    def collapse(self, holder: str | None = None) -> Statistics[Data]:
-        """Return the total as one part: smaller, but no holder can be removed any more."""
-        sums = {name: self.total(name) for name in self.variables}
-        provenance: dict[str, Any] = {
-            "collapsed from": sorted(set().union(*(part.digests for part in self.parts)))
-        }
-        if any(self._kinds):
-            provenance["kinds"] = self._kinds
-        total = Part.of(sums, holder or "+".join(sorted(self.holders)), provenance)
-        return replace(self, parts=(total,), _collapsed=True)
+    def collapse(self, holder: str | None = None, *, periods: bool = True) -> Statistics[Data]:
+        """Return the total as one part: smaller, but no holder can be removed any more.
+
+        Parameters
+        ----------
+        holder
+            Name of the total; None joins those of the parts.
+        periods
+            Whether each period that ``errors="auto"`` takes apart stays a part, the total over holders: error bars
+            follow from them. False: the total alone, whose error bars take errors as independent.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> time = np.datetime64("2000-01-01", "ns") + np.arange(2000) * np.timedelta64(5, "D")
+        >>> u = np.random.default_rng(0).normal(size=(2000, 4))
+        >>> pixels = xr.DataArray(u, {"time": time, "lat": np.arange(4.0)}, ("time", "lat"), "u")
+        >>> bases = {"time": xs.Polynomial(1), "lat": xs.Polynomial(1)}
+        >>> statistics = pixels.spline.statistics(bases, errors="auto")
+        >>> len(statistics.collapse().parts) == len(statistics.periods)
+        True
+        >>> len(statistics.collapse(periods=False).parts)
+        1
+        """
+        kinds = {"kinds": self._kinds} if any(self._kinds) else {}
+        if not (periods and self.periods):
+            if periods and self._decides and len(self.parts) > 1:
+                warn(
+                    "errors='auto' asks the parts how far errors are alike, and the total has none: error bars of its "
+                    "fields take errors as independent. Keep the parts, or pass periods=False to say so"
+                )
+            sums = {name: self.total(name) for name in self.variables}
+            digests = sorted(set().union(*(part.digests for part in self.parts)))
+            provenance = {"collapsed from": digests, **kinds}
+            total = Part.of(sums, holder or "+".join(sorted(self.holders)), provenance)
+            return replace(self, parts=(total,), _collapsed=True)
+        parts = []
+        for period in self.periods:
+            own = [part for part in self.parts if tuple(part.provenance["period"]) == period]
+            own.sort(key=lambda part: part.digest)
+            sums = {n: Sums.merge([part.sums[n] for part in own], self.space.frame) for n in self.variables}
+            digests = sorted(set().union(*(part.digests for part in own)))
+            kept = {"collapsed from": digests, "errors": "auto", "period": list(period), **kinds}
+            parts.append(Part.of(sums, f"{holder or ''} {period[2]} to {period[3]}".strip(), kept))
+        return replace(self, parts=tuple(parts), _collapsed=True)
 
     def extend(self, **ranges: Any) -> Statistics[Data]:
         """Return the same sums in the space of longer domains that :meth:`Space.extend` gives, exactly.

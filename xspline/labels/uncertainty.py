@@ -287,14 +287,8 @@ def functional_roots(
 
     Raises
     ------
-    ValueError : the field is fine, whose errors are not known by coefficients; a covariance that is too large.
+    ValueError : a method of terms beside a fine field that is not theirs; a covariance that is too large.
     """
-    if fit.whole is not None:
-        raise ValueError(
-            f"the errors of means of {fit.name!r} hang on how errors of its fine field go together, which neighbours "
-            "do not tell; pass stderr=False, take a term, field.select(time=xs.Polynomial).mean(...), or fit a single "
-            "field, fit(..., fine=False)"
-        )
     few = [rows.shape[0] <= math.prod(rows.shape[1:]) for _, rows in marginals]
     reduced = [
         (axes, rows if own else np.eye(math.prod(rows.shape[1:])).reshape(-1, *rows.shape[1:]))
@@ -310,12 +304,7 @@ def functional_roots(
             f"the exact covariance of {count:,} weighted sums of {fit.name!r} is larger than "
             f"{MAX_PAIRS / 2**30:.0f} GiB; pass method='draws', or fewer labels"
         )
-    if fit.fine is not None and method != "exact":
-        raise ValueError(
-            f"method={method!r}: the errors of terms beside a fine field come from its neighbours; leave method out"
-        )
-    beside_fine = {"method": method, "comment": OF_NEIGHBOURS}
-    attrs = _assumptions(fit, requested, method) if fit.fine is None else beside_fine
+    attrs = _assumptions(fit, requested, method) if fit.fine is None else beside_fine(requested)
 
     def parts() -> Iterator[Array]:
         if method == "exact":
@@ -330,6 +319,16 @@ def functional_roots(
                 yield applied(marginals, part)
 
     return parts(), attrs
+
+
+def beside_fine(requested: Requested) -> dict[str, Any]:
+    """Return the attributes of errors of a fine field, and of terms beside it; raises ValueError for other methods."""
+    if requested.method not in (None, "exact"):
+        raise ValueError(
+            f"method={requested.method!r}: the errors of a field with a fine part, and of terms beside it, come from "
+            "its neighbours; leave method out, or fit a single field, fit(..., fine=False)"
+        )
+    return {"method": "exact", "comment": OF_NEIGHBOURS}
 
 
 def _exact_root(fit: Fit, marginals: Marginals) -> Array:
@@ -445,11 +444,7 @@ def _beside_fine(fit: Fit, requested: Requested) -> Covariance:
     With A = G + Λ and the errors' covariance V, that of A⁻¹Φᵀ W V W Φ A⁻¹ (Huber 1967: a sandwich), and
     σ² A⁻¹ Λ A⁻¹ for what the penalty holds back. Sums over observations are those over cells in which V hardly changes.
     """
-    if requested.method not in (None, "exact"):
-        raise ValueError(
-            f"method={requested.method!r}: the errors of a field with a fine part come from its neighbours; for other "
-            "ones fit a single field, fit(..., fine=False)"
-        )
+    attrs = beside_fine(requested)
     root, data, alike = _sandwich(fit)
     frame, factorisation = fit.space.frame, fit.solved.factorisation
     pairs = outer_pairs(root, frame)
@@ -458,7 +453,7 @@ def _beside_fine(fit: Fit, requested: Requested) -> Covariance:
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
     degrees = alike if fit.whole is None else fit.whole.degrees.reshape(alike.shape)
-    return Covariance(pairs, {"method": "exact", "comment": OF_NEIGHBOURS}, degrees)
+    return Covariance(pairs, attrs, degrees)
 
 
 def _sandwich(fit: Fit) -> tuple[Array, Array | None, Array]:

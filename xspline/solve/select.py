@@ -285,7 +285,9 @@ class _Structure:
     def iterative(self) -> Choice | None:
         frame = self.frame
         costs = self.resources.costs
-        if len(frame.sizes) > MAX_AXES or any(frame.everywhere):
+        # Draws take roots of the penalty, which are known of factors over one coordinate.
+        walls = any(len(f.axes) > 1 for term in self.penalty.terms for f in term)
+        if len(frame.sizes) > MAX_AXES or any(frame.everywhere) or walls:
             return None
         axes = list(zip(frame.sizes, frame.offsets, frame.periodic, strict=True))
         banded = [o < k or circle for k, o, circle in axes]
@@ -322,7 +324,7 @@ def _inadmissible(solver: str, structure: _Structure, *, admitted: bool) -> str:
     if solver == ITERATIVE:
         count = len(structure.frame.sizes)
         if count <= MAX_AXES:
-            return "solver='iterative' does not take unions with a long B-spline: leave solver out"
+            return "solver='iterative' takes neither unions with a long B-spline nor where=: leave solver out"
         return f"solver='iterative' takes up to {MAX_AXES} coordinates, not {count}; leave solver out"
     needs = {
         "spectral": "one product of a factor for each of several coordinates (a full grid)",

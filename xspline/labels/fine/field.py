@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -26,6 +26,7 @@ class Fine:
     # are too few observations, or all are equal
     members: tuple[Nearby | None, ...]
     names: tuple[str, ...]  # of the coordinates
+    in_tiles: ClassVar[bool] = False  # whether observations are read where they are needed
 
     @property
     def first(self) -> Nearby | None:

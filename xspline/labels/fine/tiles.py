@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import xarray as xr
@@ -95,6 +95,7 @@ class Tiled(Fine):
 
     stored: Stored  # the observations
     far: tuple[Level, ...]  # coarse levels of all of them
+    in_tiles: ClassVar[bool] = True
 
     @property
     def member(self) -> Nearby:

@@ -12,6 +12,7 @@ import xarray as xr
 from xspline.labels import evaluation, uncertainty
 from xspline.labels.fit import Fit
 from xspline.labels.functionals.marginals import Marginal
+from xspline.labels.functionals.whole import variances
 from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import MAX_PAIRS, Requested
 from xspline.solve import TooLargeError
@@ -59,8 +60,12 @@ class Functional:
         results = [self._labelled(fit, self._masked(values, outside), "")]
         if requested is None:
             return results
-        parts, attrs = uncertainty.functional_roots(fit, known, requested, device)
-        variance, square = self._sums(fit, parts, len(known), covariance)
+        if fit.whole is None:
+            parts, attrs = uncertainty.functional_roots(fit, known, requested, device)
+            variance, square = self._sums(fit, parts, len(known), covariance)
+        else:
+            attrs = uncertainty.beside_fine(requested)
+            variance, square = variances(fit, self.marginals, covariance=covariance)
         results.append(
             self._labelled(fit, np.sqrt(self._masked(variance, outside)), "_stderr").assign_attrs(attrs)
         )

@@ -97,7 +97,9 @@ def _of_parts(n: int, worst: str) -> Iterator[Finding]:
             f"{n} parts, each of which can be read by itself; the above is of {worst!r}, which shows the most"
         )
         yield Finding(
-            "parts", text, "pass on .collapse(), the total alone, where nobody has to be taken out again"
+            "parts",
+            text,
+            "pass on .collapse(periods=False), the total alone, where nobody has to be taken out again",
         )
     text = "what a later release of a holder has more than this one are the sums of what came between"
     yield Finding(

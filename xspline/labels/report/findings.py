@@ -37,7 +37,7 @@ def concerns(fit: Fit) -> list[Finding]:
         return []
     if fit.fine is not None:
         return [finding for finding in [*_fine(fit), *_left_out(fit), *_errors(fit)] if finding.advice]
-    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit)]
+    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_walls(fit)]
     return [
         finding for finding in [*choice, *_condition(fit), *_left_out(fit), *_errors(fit)] if finding.advice
     ]
@@ -65,7 +65,7 @@ def checked(fit: Fit) -> list[Finding]:
         ]
     ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
     even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
-    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_functions(fit), *_knots(fit)]
+    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_functions(fit), *_knots(fit), *_walls(fit)]
     system = list(_condition(fit)) or [Finding("condition", even)]
     of_errors = [*_residual(fit), *_robust(fit), *_errors(fit)]
     return [*choice, *system, *_left_out(fit), *_batch(fit), *_units(fit), *of_errors]
@@ -196,6 +196,27 @@ def _with_more(fit: Fit, name: str) -> Basis | None:
         return None
     more = replace(spline, size=size, knots=None, spacing=None)
     return Union(tuple(more if term is spline else term for term in terms)) if len(terms) > 1 else more
+
+
+def _walls(fit: Fit) -> Iterator[Finding]:
+    """Whether functions reach over land that was to part two waters."""
+    parts = [part for part in fit.known_penalty.elements(fit.space) if isinstance(part, Roughness)]
+    for sea in {part.where for part in parts if part.where is not None}:
+        tied, count, place = sea.straddling(fit.space)
+        if not tied:
+            yield Finding("walls", f"none of {count} functions reaches over land from one water to another")
+            continue
+        axes = ((name, fit.space.axis(name), x) for name, x in place.items())
+        near = ", ".join(f"{n} {f'{x:.4g}' if a.kind == 'number' else a.text(x)}" for n, a, x in axes)
+        text = (
+            f"{tied} of {count} functions reach over land from one water to another, as near {near}, and tie what lies "
+            "on its two sides"
+        )
+        advice = (
+            "let the narrowest land hold as many whole knot intervals as the degree (3 to a cell for cubic B-splines, "
+            "or degree=1 with order=1), and close walls of cells that touch at corners alone"
+        )
+        yield Finding("walls", text, advice, warns=True)
 
 
 def _condition(fit: Fit) -> Iterator[Finding]:

@@ -107,10 +107,10 @@ class Physics(SolvedApart):
             )
         if self.beside is not None and self.beside.criterion:
             rough = self.beside if isinstance(self.beside, Roughness) else None
-            if rough is None or rough.criterion != REML or rough.geometry:
+            if rough is None or rough.criterion != REML or rough.geometry or rough.where:
                 raise ValueError(
                     f"{self.beside!r} + Physics: beside an equation restricted likelihood chooses the strengths of a "
-                    "Roughness alone, on no sphere; pass xs.Roughness(), or strengths as numbers"
+                    "Roughness alone, on no sphere and without where=; pass xs.Roughness(), or strengths as numbers"
                 )
 
     @property

@@ -321,38 +321,60 @@ The Hessian may rest on a few draws.
 
 
 class Pin(NamedTuple):
-    """One entry, 1, on the diagonal of a matrix, which takes the constant out of its null space."""
+    """Entries, 1, on the diagonal of a matrix, at a product of places, which take its null space away."""
 
-    place: tuple[int, ...]  # k
-    factors: tuple[Factor, ...]  # the entry as a product over the axes
-    log_squares: float  # log |e|² / e_k² of the constant e
+    place: tuple[int, ...]  # k, the first of them
+    factors: tuple[Factor, ...]  # the entries as a product over the axes
+    log_squares: float  # log|NᵀN| − 2 log|det N_k| of functions N that span the null space
 
     @staticmethod
     def of(frame: Frame, axes: Sequence[int]) -> Pin:
-        """Return the pin in the middle of some axes."""
-        place = tuple(frame.sizes[j] // 2 for j in axes)
+        """Return the pin of the constant in the middle of some axes."""
+        return Pin.at(
+            frame, axes, [[frame.sizes[j] // 2] for j in axes], [frame.constant[j][:, None] for j in axes]
+        )
+
+    @staticmethod
+    def at(frame: Frame, axes: Sequence[int], places: Sequence[Sequence[int]], null: Sequence[Array]) -> Pin:
+        """Return the pins of products of functions N_j, [K_j, m_j], at m_j places along each of some axes."""
         factors = []
         log_squares = 0.0
-        for j, k in zip(axes, place, strict=True):
+        count = math.prod(functions.shape[1] for functions in null)
+        for j, own, functions in zip(axes, places, null, strict=True):
             pairs = np.zeros((frame.sizes[j], frame.offsets[j]))
-            e = frame.constant[j]
-            pairs[k, 0] = 1.0
+            pairs[own, 0] = 1.0
             factors.append(Factor((j,), ((0, len(pairs)),), pairs, digest_key(str(j), "pin")))
-            log_squares += math.log(float(np.sum(e**2)) / float(e[k]) ** 2)
-        return Pin(place, tuple(factors), log_squares)
+            squares = np.linalg.slogdet(functions.T @ functions)[1] - 2 * np.linalg.slogdet(functions[own])[1]
+            log_squares += count / functions.shape[1] * float(squares)
+        return Pin(tuple(own[0] for own in places), tuple(factors), log_squares)
 
 
 def pinned(
-    space: Space, own: Space, penalty: Penalty, wiggly: Callable[[Array, int], Array], resources: Resources
+    space: Space,
+    own: Space,
+    penalty: Penalty,
+    wiggly: Callable[[Array, int], Array],
+    resources: Resources,
+    null: Sequence[Array] = (),
 ) -> OfFactors:
-    """Return log|Λ|₊ of a penalty under which only functions that are constant along all smoothed coordinates are free.
+    """Return log|Λ|₊ of a penalty under which products of some functions are free, those of `null`.
 
-    `own` is the space of the smoothed coordinates alone; along the others all terms have mass matrices. For `wiggly`
-    see `Factorised`. It raises SingularSystemError where the strengths are too far apart for float64.
+    These are [K, m] for each smoothed coordinate, the constants where they are not given. `own` is the space of the
+    smoothed coordinates alone; along the others all terms have mass matrices. For `wiggly` see `Factorised`. It raises
+    SingularSystemError where the strengths are too far apart for float64.
     """
     matrix = penalty.gram(own)
     frame = own.frame
-    pin = Pin.of(frame, range(len(frame.sizes)))
+    axes = range(len(frame.sizes))
+    pin = Pin.of(frame, axes)
+    if null:  # in the sea, where the penalty has its largest entries
+        stiffest = np.unravel_index(np.argmax(matrix.diagonal(frame)), frame.sizes)
+        places = [
+            [int(k)] if n.shape[1] == 1 else linalg.qr(n.T, mode="r", pivoting=True)[1][: n.shape[1]].tolist()
+            for k, n in zip(stiffest, null, strict=True)
+        ]
+        pin = Pin.at(frame, axes, places, null)
+    count = math.prod(factor.diagonal().sum() for factor in pin.factors)
     entry = float(matrix.diagonal(frame)[pin.place])
     gram = Gram((pin.factors,)).scaled(entry)
     factorisation = factorise(gram, matrix, own, exact=True, resources=resources)
@@ -360,5 +382,5 @@ def pinned(
     copies = space.size // own.size
     others = [axis_spectrum(space, j, 0) for j, name in enumerate(space.names) if name not in own.names]
     masses = sum(copies / len(axis.values) * axis.log_mass for axis in others)
-    constant = (own.size - 1) * masses + copies * (pin.log_squares - math.log(entry))
+    constant = (own.size - count) * masses + copies * (pin.log_squares - count * math.log(entry))
     return OfFactors(system, copies, constant)

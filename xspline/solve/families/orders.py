@@ -21,6 +21,7 @@ from xspline.solve.families.determinant import (
 )
 from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import AUTOMATIC, Penalty, Roughness, spline_degrees
+from xspline.solve.penalties.sea import Sea
 from xspline.solve.penalties.sobolev import Sobolev, multi_indices
 from xspline.spaces import Space
 from xspline.sums import Gram
@@ -34,6 +35,8 @@ class SingleOrder(Family):
 
     Events beside a trend have one of order 0 too.
     """
+
+    where: Sea | None = None
 
     def __init__(self, space: Space, names: Sequence[str], order: int) -> None:
         super().__init__(space, names)
@@ -66,10 +69,11 @@ class SingleOrder(Family):
 
     def penalty(self, rho: Array) -> Penalty:
         strengths = [float(x) for x in np.exp(rho)]
-        rough = Roughness(dict(zip(self.names, strengths, strict=False)), self.order)
+        rough = Roughness(dict(zip(self.names, strengths, strict=False)), self.order, where=self.where)
         if not self.events:
             return rough
-        return rough + Roughness(dict(zip(self.events, strengths[len(self.names) :], strict=True)), 0)
+        events = dict(zip(self.events, strengths[len(self.names) :], strict=True))
+        return rough + Roughness(events, 0, where=self.where)
 
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
         return Known(*self.spectrum.at(rho))
@@ -81,6 +85,55 @@ class SingleOrder(Family):
 
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
         return {name: side for name, side in sides.items() if name in self.names}
+
+
+class OverSea(SingleOrder):
+    """`Roughness` over the sea: Λ is factorised, and knows of constants alone along the coordinates of the mask."""
+
+    where: Sea
+
+    def __init__(self, space: Space, names: Sequence[str], order: int, where: Sea) -> None:
+        super().__init__(space, names, order)
+        self.where = where
+        self.masked = tuple(space.names[j] for j in where.axes(space))
+        self.lowest = {name: 1 if name in self.masked else order for name in self.names}
+
+    def on(self, space: Space, gram: Gram) -> OverSea:
+        return OverSea(space, self.names, self.order, self.where)
+
+    @cached_property
+    def free(self) -> list[Array]:
+        """The functions along each smoothed coordinate whose products cost nothing, [K, m]."""
+        axes = {name: axis_spectrum(self.alone, j, self.lowest[name]) for j, name in enumerate(self.names)}
+        return [x.vectors[:, : x.free] if name in self.events else x.smooth for name, x in axes.items()]
+
+    @cached_property
+    def null(self) -> int:  # type: ignore[override]
+        free = math.prod(own.shape[1] for own in self.free)
+        return int(self.space.size // self.alone.size * free)
+
+    @cached_property
+    def log_null(self) -> float:  # type: ignore[override]
+        space = self.space
+        logs = [(n.shape[1], np.linalg.slogdet(n.T @ n)[1]) for n in self.free]
+        others = (j for j, name in enumerate(space.names) if name not in self.names)
+        logs += [(space.shape[j], axis_spectrum(space, j, 0).log_null) for j in others]
+        return float(sum(self.null / count * log for count, log in logs))
+
+    def wiggly(self, v: Array, term: int, space: Space | None = None) -> Array:
+        if term >= len(self.names):  # events cost themselves
+            return v
+        space = space or self.space
+        own = self.masked if self.names[term] in self.masked else (self.names[term],)
+        flat = v
+        for name in own:
+            axis = space.names.index(name)
+            flat = flat - axis_spectrum(space, axis, self.lowest[name]).wiggly(flat, axis)
+        return v - flat
+
+    def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
+        wiggly = partial(self.wiggly, space=self.alone)
+        return pinned(self.space, self.alone, self.penalty(rho), wiggly, resources, self.free)
 
 
 class SeveralOrders(Family):

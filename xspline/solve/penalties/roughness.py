@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from xspline import notebook
 from xspline.arguments import NotAnArray, is_number
 from xspline.solve.penalties import sphere
+from xspline.solve.penalties.sea import Sea
 from xspline.spaces import BSpline, Space, Union
 from xspline.spaces.basis import plain_number
 from xspline.sums import Factor, Gram
@@ -43,7 +44,8 @@ class Penalty(NotAnArray, ABC):
         if kind == "ridge":
             return Ridge(data["strength"])
         if kind == "roughness":
-            return Roughness(data["strength"], data["order"], data.get("geometry"))
+            where = data.get("where") and Sea.from_dict(data["where"])
+            return Roughness(data["strength"], data["order"], data.get("geometry"), where=where)
         if kind == "sum":
             return PenaltySum(tuple(Penalty.from_dict(part) for part in data["parts"]))
         if kind in Penalty.kinds:
@@ -149,6 +151,13 @@ class Roughness(Penalty):
         for both. Where a domain reaches a pole, values and slopes there are single-valued. Of order 2 only, along
         latitude with a B-spline of degree 2 or more, along longitude with such a one or a Fourier series, of
         period 360° if they go all the way round.
+    where : DataArray of bool, optional
+        True where there is sea. Roughness is integrated over the cells of these labels alone, so that waters on two
+        sides of land know nothing of each other, and what is predicted on land means nothing. Its dimensions are fitted
+        coordinates with B-splines; a cell reaches half-way to the next labels, and the cells cover the domain. Land is
+        a wall where it holds as many whole knot intervals as the degree, and meets other land along sides and not at
+        corners alone: one cell wide, it takes 3 intervals of cubic B-splines in each cell, with knots on its borders,
+        or degree 1 and order 1. A fit warns where functions reach over land. Strengths are numbers, or "reml".
 
     Examples
     --------
@@ -168,20 +177,35 @@ class Roughness(Penalty):
     >>> pole = field.predict({"lat": [90.0], "lon": [0.0, 90.0, 180.0]})
     >>> float(pole.max() - pole.min()) < 1e-12
     True
+
+    Two basins, with a wall of one cell between them and no data near it:
+
+    >>> x = np.arange(0.5, 11)
+    >>> level = xr.DataArray(np.where(x < 5.5, 1.0, 5.0), {"x": x}, name="level")
+    >>> data, basis = level.where(abs(level.x - 5.5) > 2), xs.BSpline(3 * 11 + 3, domain=(0, 11))
+    >>> for penalty in xs.Roughness(1e-3), xs.Roughness(1e-3, where=level.x != 5.5):
+    ...     print(data.spline.fit(x=basis, penalty=penalty).predict(x=[4.5, 6.5]).values.round(3))
+    [2.317 3.683]
+    [1. 5.]
     """
 
     order: int
     _strength: float | str | tuple[tuple[str, float], ...]
     geometry: str | None
+    where: Sea | None
 
     def __init__(
         self,
         strength: float | str | Mapping[str, float] = AUTOMATIC[0],
         order: int = 2,
         geometry: str | None = None,
+        *,
+        where: Any = None,
     ) -> None:
         if geometry not in (None, sphere.NAME):
             raise ValueError(f"Roughness: unknown geometry {geometry!r}; pass 'sphere', or leave it out")
+        if geometry and where is not None:
+            raise ValueError("Roughness: walls are on a plane: pass where= or geometry=, one of them")
         if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
             raise ValueError(
                 f"Roughness: order is the integer order of a derivative, at least 0, not {order!r}"
@@ -209,6 +233,11 @@ class Roughness(Penalty):
         else:
             raise ValueError("Roughness: the mapping of names to strengths is empty; pass penalty=0 for none")
         object.__setattr__(self, "_strength", frozen)
+        object.__setattr__(self, "where", None if where is None else Sea.of(where))
+        if self.where is not None and self.criterion not in (None, AUTOMATIC[0]):
+            raise ValueError(
+                f"Roughness: with where= strengths are numbers or chosen by 'reml', not by {self.criterion!r}"
+            )
 
     @property
     def strength(self) -> float | str | dict[str, float]:
@@ -263,6 +292,7 @@ class Roughness(Penalty):
         """
         strengths = self.strengths(space)
         mass = [integral(space, j, 0) for j in range(len(space.names))]
+        masked = () if self.where is None else self.where.axes(space)
         terms = []
         if self.geometry:
             own = sphere.sphere_of(space, repr(self))
@@ -275,8 +305,12 @@ class Roughness(Penalty):
                     terms.append(scaled_term(product, strengths[sphere.NAME]))
         for j, name in enumerate(space.names):
             if name in strengths:
-                rough = roughness(space, j, self.order) if self.order else spline_mass(space, j)
-                terms.append(scaled_term([*mass[:j], rough, *mass[j + 1 :]], strengths[name]))
+                factors = [factor for i, factor in enumerate(mass) if i not in {j, *masked}]
+                if self.where is not None:
+                    factors.append(self.where.factor(space, j, self.order if j in masked else 0))
+                if j not in masked:
+                    factors.append(roughness(space, j, self.order) if self.order else spline_mass(space, j))
+                terms.append(scaled_term(factors, strengths[name]))
         return Gram(tuple(terms))
 
     def obeyed(self, c: NDArray[np.float64], space: Space) -> NDArray[np.float64]:
@@ -286,13 +320,15 @@ class Roughness(Penalty):
         return sphere.single_valued(c, space, sphere.sphere_of(space, repr(self)))
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"kind": "roughness", "strength": λ, {name: λ} or a criterion, "order": order}``, and a geometry."""
+        """``{"kind": "roughness", "strength": λ, {name: λ} or a criterion, "order": order}``; geometry; where."""
         own = {"kind": "roughness", "strength": self.strength, "order": self.order}
-        return own | ({"geometry": self.geometry} if self.geometry else {})
+        own |= {"geometry": self.geometry} if self.geometry else {}
+        return own | ({"where": self.where.to_dict()} if self.where else {})
 
     def __repr__(self) -> str:
         geometry = f", geometry={self.geometry!r}" if self.geometry else ""
-        return f"Roughness({self.strength!r}, order={self.order}{geometry})"
+        where = f", where={self.where!r}" if self.where else ""
+        return f"Roughness({self.strength!r}, order={self.order}{geometry}{where})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -378,7 +414,7 @@ def rounded(penalty: Penalty) -> Penalty:
 
     def read(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: read(x) for key, x in value.items()}
+            return {key: x if key == "where" else read(x) for key, x in value.items()}
         if isinstance(value, list):
             return [read(x) for x in value]
         return float(f"{value:.3g}") if isinstance(value, float) else value

@@ -9,7 +9,7 @@ from xspline.solve.batch import distinct
 from xspline.solve.errors import TooLargeError
 from xspline.solve.families.base import Family
 from xspline.solve.families.modes import SpaceTimes, space_times
-from xspline.solve.families.orders import SeveralOrders, SingleOrder, several_orders, smoothed
+from xspline.solve.families.orders import OverSea, SeveralOrders, SingleOrder, several_orders, smoothed
 from xspline.solve.families.sphere import OnSphere
 from xspline.solve.kronecker.product import nearly_split
 from xspline.solve.parallel import Resources
@@ -64,6 +64,8 @@ def family_for(
         Roughness(1.0, requested.order, requested.geometry).strengths(space)  # has these derivatives
         if requested.geometry:
             return OnSphere(space, names)
+        if requested.where is not None:
+            return OverSea(space, names, requested.order, requested.where)
         return SingleOrder(space, names, requested.order)
     single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
     if requested == "reml" and with_events(space):
@@ -110,7 +112,9 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
     costs = resources.costs
     if isinstance(family, SpaceTimes) and (nearly := _nearly(gram, matrix, family, solver, resources)):
         return nearly
-    estimable = method == "reml" and isinstance(family, SingleOrder | OnSphere)
+    estimable = (
+        method == "reml" and isinstance(family, SingleOrder | OnSphere) and not isinstance(family, OverSea)
+    )
     estimable = estimable and int(distinct(gram)[1].max(initial=0)) == 0  # probes are those of one system
 
     def iterating(name: str | None) -> Choice | None:
@@ -147,7 +151,7 @@ def _exact(gram: Gram, matrix: Gram, family: Family, solver: str | None, resourc
     operations = choice.operations
     inverse = choice.searching - choice.operations
     searches = 1.0
-    if isinstance(family, SeveralOrders):  # Λ is factorised as G + Λ is, over the smoothed coordinates
+    if isinstance(family, SeveralOrders | OverSea):  # Λ is factorised too, over the smoothed coordinates
         alone = family.unit.gram(family.alone)
         own = candidates(alone, Gram(()), family.alone.frame, exact=True, resources=resources)[0]
         nbytes += own.nbytes

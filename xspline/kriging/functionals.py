@@ -1,0 +1,150 @@
+"""Errors of weighted sums of a field that neighbours tell, and how those of several sums go together.
+
+A prediction is a sum of observations with known factors, so that the error of a sum of predictions is one of values of
+the field, at the nodes of the sum and at all observations, and of noise. Its variance under the model follows from the
+covariance of these values. Of many the covariance takes a form that is no sum over pairs, and has no variance below
+zero: each is predicted from those before it that are near, in a random order, and what is left is independent (Vecchia
+1988; Guinness 2018). Smoother fields than many observations have would need more than near ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from xspline.kriging.model import STEP, Model
+from xspline.kriging.nearby import NEIGHBOURS, TAKEN, TOGETHER, Nearby
+from xspline.kriging.pyramid import Array, Index, Pyramid
+
+#: Values before it that each is predicted from: as many as a place has neighbours of the coarsest level.
+EARLIER = NEIGHBOURS[-1]
+
+
+class Terms(NamedTuple):
+    """The terms that were fitted before, as far as errors of weighted sums need them."""
+
+    functions: Callable[[Array], Array]  # of coordinates [n, d], as [n, P]
+    sums: Array  # [P, N], the weighted sums of the functions
+    solve: Callable[[Array], Array]  # returns A⁻¹ r of r [P, N]
+    weight: float  # of an observation of mean weight in A
+    held_back: float  # variance σ² where a penalty holds coefficients back, else 0
+
+
+def covariance(field: Nearby, nodes: Array, weights: Array, terms: Terms) -> Array:
+    """Return the covariance [N, N] of errors of the sums, with weights [m, N], of terms and field at nodes [m, d]."""
+    number, p = weights.shape[1], field.pyramid
+    parts, at = _by_model(field, nodes, weights)
+    total, means = np.zeros((number, number)), []
+    for (share, model), scale, (factors, scaled) in zip(field.models, field.mean_scales, parts, strict=True):
+        each = _of_observations(p, factors)
+        means.append(p.values[: p.count] @ each[:, :number])
+        left = terms.sums - _summed(field, terms, each[:, :number])
+        solved = terms.solve(left)
+        fitted = _rows_times(field, terms, solved)
+        each = each[:, number:] + np.sqrt(scale) * terms.weight * p.counts[: p.count, None] * fitted
+        places = np.concatenate([at, p.places[: p.count]])
+        own = _between(field, model, places, np.concatenate([scaled, -each]))
+        own += model.noise * (each.T / p.counts[: p.count]) @ each
+        if terms.held_back:
+            # gᵀΛg, by what A and G have in common
+            squares = terms.weight * (fitted.T * p.counts[: p.count]) @ fitted
+            own += terms.held_back * (solved.T @ left - squares)
+        total += share * own
+    apart = np.array(means) - np.average(means, axis=0, weights=[share for share, _ in field.models])
+    shares = np.array([share for share, _ in field.models])
+    return np.asarray(total + (apart.T * shares) @ apart)
+
+
+def _by_model(field: Nearby, nodes: Array, weights: Array) -> tuple[list[tuple[Array, Array]], Array]:
+    """Return for each model what items count [items, 2 N] and the weights of nodes [m, N] in local scales; and places.
+
+    Items count in sums with the given weights, and in those with weights in local scales.
+    """
+    from xspline.kriging import compiled
+
+    p, at = field.pyramid, field.places(nodes)
+    order, starts, centres = field.in_blocks(at)
+    at, weights = np.ascontiguousarray(at[order]), weights[order]
+    out = [(np.zeros((p.values.size, 2 * weights.shape[1])), np.empty_like(weights)) for _ in field.models]
+    for first in range(0, len(centres), TOGETHER):
+        last = min(first + TOGETHER, len(centres))
+        own, blocks = slice(starts[first], starts[last]), starts[first : last + 1] - starts[first]
+        chosen, filled = p.neighbours(centres[first:last], field.wanted)
+        for (_, model), (items, scaled) in zip(field.models, out, strict=True):
+            x = field.by_model(model, chosen, filled, at[own, None], np.ones(1), blocks, True)
+            scaled[own] = (np.sqrt(x.scale) * field.stretch(x.left))[:, None] * weights[own]
+            inverse, amplitude = model.between(p.spread)
+            compiled.contributions(
+                p.places, p.levels, p.counts, chosen, filled, at[own],
+                np.ascontiguousarray(np.concatenate([weights[own], scaled[own]], axis=1)), blocks,
+                inverse, amplitude, model.smoothness, model.table, STEP, model.noise, items,
+            )  # fmt: skip
+    return out, at
+
+
+def _of_observations(p: Pyramid, items: Array) -> Array:
+    """Return what each observation counts, [n, N], given what items count: a cell is the mean of its observations."""
+    out = items[: p.count].copy()
+    for level in range(1, len(p.starts) - 1):
+        own = slice(p.starts[level], p.starts[level + 1])
+        if items[own].any():
+            each = items[own] / p.counts[own, None]
+            out += p.counts[: p.count, None] * each[p.cell_of_observations(level)]
+    return out
+
+
+def _summed(field: Nearby, terms: Terms, factors: Array) -> Array:
+    """Return Φᵀ a of factors [n, N] of observations, [P, N]."""
+    total = np.zeros_like(terms.sums)
+    for first in range(0, len(factors), TAKEN):
+        own = slice(first, first + TAKEN)
+        total += terms.functions(field.coordinates[own]).T @ factors[own]
+    return total
+
+
+def _rows_times(field: Nearby, terms: Terms, coefficients: Array) -> Array:
+    """Return Φ g of coefficients [P, N] at the observations, [n, N]."""
+    n = field.pyramid.count
+    parts = [
+        terms.functions(field.coordinates[first : first + TAKEN]) @ coefficients
+        for first in range(0, n, TAKEN)
+    ]
+    return np.concatenate(parts)
+
+
+def _between(field: Nearby, model: Model, places: Array, factors: Array) -> Array:
+    """Return the covariance [N, N] of sums of values at places [n, D] with factors [n, N]."""
+    from xspline.kriging import compiled
+
+    p, out = field.pyramid, np.zeros((factors.shape[1],) * 2)
+    order = np.random.default_rng(0).permutation(len(places))
+    at, white = np.ascontiguousarray(places[order]), np.ascontiguousarray(factors[order])
+    of_model = (*model.between(p.spread), model.smoothness, model.table, STEP)
+    if field.is_dense:
+        compiled.quadratic(at, *of_model, white, out)
+        return out
+    compiled.whiten(at, *_earlier(at / p.metric), *of_model, white)
+    return np.asarray(white.T @ white)
+
+
+def _earlier(places: Array) -> tuple[Index, Index]:
+    """Return the numbers of the nearest of the places before each place, [n, EARLIER], and how many there are."""
+    n, last = len(places), 0
+    chosen, filled = np.zeros((n, EARLIER), np.int64), np.zeros(n, np.int64)
+    while last < n:
+        # About half of a set twice as large, or more, are before.
+        start, last = last, min(max(2 * last, 4 * EARLIER), n)
+        tree = cKDTree(places[:last], compact_nodes=False, balanced_tree=False)
+        many = np.arange(1, (min(3 * EARLIER, last) if start else last) + 1)
+        for first in range(start, last, TAKEN):
+            own = np.arange(first, min(first + TAKEN, last))
+            near = tree.query(places[own], many)[1]
+            before = near < own[:, None]
+            rank = np.cumsum(before, axis=1)
+            row, column = np.nonzero(before & (rank <= EARLIER))
+            chosen[own[row], rank[row, column] - 1] = near[row, column]
+            filled[own] = np.minimum(rank[:, -1], EARLIER)
+    return chosen, filled
