@@ -64,7 +64,9 @@ from xspline.execution.source import (
     split_by_holder,
 )
 from xspline.kernels import Block, accumulate
+from xspline.kernels.engines import engine_of_size
 from xspline.kernels.series.lags import joined, remembered
+from xspline.solve.parallel import single_threaded_blas
 from xspline.spaces import Frame, Space
 from xspline.sums import HolderSums, Sums
 
@@ -295,10 +297,13 @@ class _Recipe:
     limits: Limits  # those of what waits to be merged, and of repeated reads
 
 
+@single_threaded_blas()
 def _sum_in_memory(source: Source, space: Space, device: str | None) -> Sums | HolderSums:
     """Return the Sums of a source that is in memory, in one go."""
     box = tuple(slice(0, n) for n in source.shape)
     auxiliary = [cut(array, axes, box) for axes, array in source.auxiliary]
+    if device is None:
+        source = replace(source, engine=engine_of_size(source.values, source.layout, space, source.shape))
     return _accumulated(source, source.values, auxiliary, box, space, device)
 
 
@@ -426,7 +431,7 @@ def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> 
         coordinates=tuple(to_device(x, device) if x.size == count else x for x in block.coordinates),
         weights=tuple((axes, to_device(w, device)) for axes, w in block.weights),
     )
-    return _with_memory(accumulate(moved, source.layout, space), block, source, space)
+    return _with_memory(accumulate(moved, source.layout, space, engine=source.engine), block, source, space)
 
 
 def _with_memory(sums: Sums, block: Block, source: Source, space: Space) -> Sums:

@@ -75,6 +75,7 @@ class Source:
     # whose the observations are, where several holders share the data; None for one
     holders: HolderCodes | None = None
     series: Series | None = None  # along which axis errors remember, if they do
+    engine: str | None = None  # which twin of the contraction sums its blocks; None: by the array
 
     @property
     def shape(self) -> tuple[int, ...]:

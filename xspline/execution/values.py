@@ -20,6 +20,8 @@ from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import as_floats, axes_of_coordinates, cut, is_dask
 from xspline.kernels import Layout
 from xspline.kernels import evaluate as evaluate_values
+from xspline.kernels.engines import engine_of_size
+from xspline.solve.parallel import single_threaded_blas
 from xspline.spaces import Space
 
 
@@ -36,6 +38,7 @@ def evaluate(
     chunks: Any = None,
     device: str | None = None,
     limits: Limits = LIMITS,
+    uncompiled: bool = False,
 ) -> Any:
     """Return the values, or derivatives, of a field over a target; with `pairs`, the quadratic forms φᵀZφ.
 
@@ -47,7 +50,7 @@ def evaluate(
     `shape`, meet those of the coefficients. With `extrapolate`, values outside the domains are those of the
     polynomials at the ends. `chunks` are those of the result, as Dask reads them; None is NumPy unless something
     given is a Dask array. `device` is None (the host) or "cuda". Coordinates up to a size in `limits` travel
-    whole.
+    whole. With `uncompiled`, few values do not wait for compiled loops: their last bits may be others.
     """
     check_device(device)
     axes_of = axes_of_coordinates(layout)
@@ -57,7 +60,8 @@ def evaluate(
         known = {a: c for axes, x in chunked for a, c in zip(axes, x.chunks, strict=True)}
         chunks = tuple(known.get(a, (n,)) for a, n in enumerate(shape))
     cuts = Cuts.of_chunks(normalize_chunks(chunks, shape, dtype=float))
-    request = EvaluationRequest(layout, space, orders, pairs, extrapolate, cuts, device)
+    engine = engine_of_size(coefficients, layout, space, shape) if uncompiled and not lazy else None
+    request = EvaluationRequest(layout, space, orders, pairs, extrapolate, cuts, device, engine)
     if lazy:
         check_arrays()
         return _lazy_values(coefficients, coordinates, request, limits)
@@ -92,6 +96,7 @@ class EvaluationRequest:
     extrapolate: bool
     cuts: Cuts  # blocks of the target
     device: str | None
+    engine: str | None
     coordinates: tuple[Any, ...] = ()  # those that travel whole; None for those that come by the block
 
 
@@ -165,6 +170,7 @@ def _block(
     return _values(coefficients[(..., *members)], coordinates, request, template.shape)
 
 
+@single_threaded_blas()
 def _values(
     coefficients: Any, coordinates: Sequence[Any], request: EvaluationRequest, shape: tuple[int, ...]
 ) -> np.ndarray:
@@ -181,6 +187,7 @@ def _values(
             request.orders,
             pairs=request.pairs,
             extrapolate=request.extrapolate,
+            engine=request.engine,
         )
     )
     return values if values.shape == shape else np.broadcast_to(values, shape).copy()

@@ -18,10 +18,11 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.kernels.block import Array, Floats, Integers
+from xspline.kernels.block import Array, Floats, Integers, Layout
 from xspline.kernels.points.cells import SIZES, Cells, CellSizes
 from xspline.kernels.points.tiles import Tiles
 from xspline.kernels.rows import ProductRows, Rows
+from xspline.spaces import Space
 from xspline.spaces.features import Features
 
 PRODUCT_ENTRIES = 1 << 20  # of a table of products of values that are alive at a time: 8 MiB
@@ -44,6 +45,22 @@ def choose_engine(array: Array, engine: str | Engine | None = None) -> Engine:
         return CompiledEngine()
     sweeps = engine is None and array_api_compat.is_cupy_array(array)
     return ArrayApiEngine(array_api_compat.array_namespace(array), array_api_compat.device(array), sweeps)
+
+
+def engine_of_size(array: Array, layout: Layout, space: Space, shape: Sequence[int]) -> str | None:
+    """The engine of arrays of so few values that compiled loops would not pay: "namespace", else None.
+
+    They gain 50 ms at most there, and take 4 to 9 s to compile where no cache has them. The shape of the whole problem
+    decides, not the cache: the same call gives the same bits.
+    """
+    most, work = 1, 0
+    for group in layout.groups:
+        own = [space.features[a] for a in group.coefficient_axes]
+        most = max(most, math.prod(f.width for f in own))
+        cells, rows = math.prod(f.cells for f in own), math.prod(shape[a] for a in group.data_axes)
+        work += 512 * min(cells, rows)  # a cell takes as long as so many products, measured
+    small = work + most * math.prod(shape) <= 4 * PRODUCT_ENTRIES
+    return "namespace" if small and isinstance(array, np.ndarray) else None
 
 
 def contract(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Array | None = None) -> Array:

@@ -51,6 +51,7 @@ def evaluate(
     orders: Mapping[str, int],
     device: str | None,
     covariance: Covariance | None = None,
+    uncompiled: bool = False,
 ) -> xr.DataArray:
     """Return one variable, or a derivative of it per unit of its coordinates; with a covariance its standard error."""
     variable, space = fit.variable, fit.space
@@ -87,6 +88,7 @@ def evaluate(
         device=device,
         pairs=covariance is not None,
         extrapolate=target.extrapolate,
+        uncompiled=uncompiled,
     )
     if (fine := fit.whole) is not None:
         if any(above):  # what the coarse field has no derivative of is constant there

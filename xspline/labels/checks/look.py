@@ -102,8 +102,8 @@ class Sample:
         coordinates = {name: within(c) for name, c in observed.coordinates.items()}
         bounds = {name: within(c) for name, c in observed.bounds.items()}
         target = Target(coordinates, xr.Dataset(), None, False, None, bounds)
-        values = evaluation.evaluate(fit, target, {}, None).isel({dim: box[dim] for dim in arrangement.batch})
-        values = values.drop_vars(values.coords)
+        values = evaluation.evaluate(fit, target, {}, None, uncompiled=True)
+        values = values.isel({dim: box[dim] for dim in arrangement.batch}).drop_vars(values.coords)
         bare = data.drop_vars(data.coords)
         residual = (bare.astype(np.float64) - values).transpose(*data.dims)
         used, root = np.isfinite(residual.values), np.ones(residual.shape)
