@@ -176,7 +176,7 @@ class SumsByCell:
 
     def _values(self, rows: Array) -> Array:
         walk, xp = self.walk, self.walk.xp
-        if walk.on_host and walk.ordered.ndim == 1:
+        if isinstance(self.cells, Cells) and walk.ordered.ndim == 1:  # the compiled way
             out = np.empty((1, rows.size))
             take(walk.ordered, rows, out[0])
             return out

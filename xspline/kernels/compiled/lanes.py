@@ -2,6 +2,8 @@
 
 Functions here are defined by what they do with NumPy's arrays of eight numbers, and so they run where nothing is
 compiled. In compiled code each is an instruction of LLVM, which knows how to do it on every processor.
+
+Numba's cache on disk does not notice a change of this file: touch those that use it.
 """
 
 from __future__ import annotations
