@@ -15,9 +15,9 @@ SETUP = """
 import json, sys, warnings
 import numpy as np, xarray as xr, xspline as xs
 rng = np.random.default_rng(0)
-x, y = rng.uniform(0, 10, (2, 4000))
+x, y = rng.uniform(0, 10, (2, 300_000))  # fewer are not compiled for
 points = xr.DataArray(np.sin(x) + np.cos(y), {"x": ("obs", x), "y": ("obs", y)}, "obs", "v")
-t, z = np.linspace(0, 10, 60), np.linspace(0, 10, 70)
+t, z = np.linspace(0, 10, 1100), np.linspace(0, 10, 1000)
 grid = xr.DataArray(np.sin(t)[:, None] + np.cos(z), {"x": t, "y": z}, ("x", "y"), "v")
 grid[20:30, 10:30] = np.nan
 """
