@@ -127,9 +127,7 @@ class LineSums(NamedTuple):
     power: Array = None  # [before, after] of a moment, Σ e²; None of pairs
     count: Array = None  # likewise how many rows are known
     digest: Array = None  # likewise the sum of their words modulo 2⁶⁴
-    known: Array = (
-        None  # [before, groups, after] on the host, which rows of each group are known, a bit for each
-    )
+    known: Array = None  # [before, groups, after] on the host: which rows of a group are known, in bits
 
 
 @lru_cache(maxsize=8)

@@ -78,12 +78,8 @@ class LocalSpline(PairFeatures):
     local: bool = True
 
     @property
-    def width(self) -> int:
-        return self.degree + 1
-
-    @property
-    def offsets(self) -> int:
-        return self.degree + 1
+    def support(self) -> Support:
+        return Support(self.degree + 1)
 
     @property
     def max_order(self) -> int:
@@ -326,14 +322,6 @@ class Arrow(Global):
     @property
     def support(self) -> Support:
         return Support(self.spline.width, self.others.size)
-
-    @property
-    def width(self) -> int:
-        return self.support.width
-
-    @property
-    def offsets(self) -> int:
-        return self.support.width
 
     @property
     def cells(self) -> int:

@@ -165,8 +165,12 @@ class PairFeatures:
         return self.support.index(pairs=True)
 
     @property
-    def support(self: Features) -> Support:
-        return Support(self.width)
+    def width(self: Features) -> int:
+        return self.support.width
+
+    @property
+    def offsets(self: Features) -> int:
+        return self.support.width
 
 
 def weyl(lo: float, hi: float, count: int) -> Floats:
@@ -355,12 +359,8 @@ class Global(PairFeatures):
         return len(last.names) if len(self.terms) > 1 and last.in_cells else 0
 
     @property
-    def width(self) -> int:
-        return self.size
-
-    @property
-    def offsets(self) -> int:
-        return self.size
+    def support(self) -> Support:
+        return Support(self.size)
 
     @cached_property
     def first(self) -> Integers:

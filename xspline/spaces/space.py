@@ -24,9 +24,8 @@ from xspline.spaces.features import Features, Floats, Global, Integers, frozen
 
 Bools: TypeAlias = NDArray[np.bool_]
 
-SPACE_SCHEMA = (
-    1  # one more where cells couple more: what knows of none would take such sums for those of points
-)
+# One more where cells couple more: what knows of none would take such sums for those of points.
+SPACE_SCHEMA = 1
 
 
 @dataclass(frozen=True)

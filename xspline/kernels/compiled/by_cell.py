@@ -160,7 +160,7 @@ class ColumnPlan(NamedTuple):
     first: Integers  # first line in the table of rows
     given: NDArray[np.bool_]  # whether the table holds columns as they are, else positions
     spans: (
-        Floats  # [cells of all axes, 3] (origin, length, number): z = 2 ((x - origin) / length - number) - 1
+        Floats  # [cells of all axes, 3] (origin, length, number): z = 2 (x - origin) / length - 2 number - 1
     )
     span: Integers  # where those of each axis start
     circle: Floats  # [axes, 2] both ends of a circle, else infinities

@@ -277,9 +277,7 @@ class CellTotals:
         size = _integers(c.size for c in columns)
         padded, narrow = size.copy(), [f.width for f in features[: min(2, len(features) - 1)]]
         padded[-1] += -size[-1] % LANES
-        functions = (
-            padded.copy()
-        )  # a row of products begins with those that functions need along the first axes
+        functions = padded.copy()  # along the first axes those that functions need come first
         functions[: len(narrow)] = narrow
         spans, circles = [_spans(f) for f in features], [_circle(f) for f in features]
         self._columns = ColumnPlan(

@@ -11,7 +11,7 @@ from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.families.base import STIFFEST, WEAKEST, Bounds, Family
-from xspline.solve.families.determinant import Known, axis_spectrum
+from xspline.solve.families.determinant import Known, Spectrum, axis_spectrum
 from xspline.solve.kronecker.product import dense_of
 from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Roughness
@@ -34,7 +34,7 @@ class OnSphere(Family):
         self.alphas = tuple(tuple(own.get(name, 0) for name in self.names) for own in orders)
         owners = [0, 0, 0, *range(1, len(self.parameters))]
         self.design = np.eye(len(self.parameters))[owners]
-        own, log_mass, log_null = spectrum(space, self.sphere)
+        own, log_mass, log_null = spectrum_on_sphere(space, self.sphere)
         axes = [
             axis_spectrum(space, j, 2 if name in self.others else 0) for j, name in enumerate(space.names)
         ]
@@ -43,13 +43,13 @@ class OnSphere(Family):
         self.softest = [own[1], *(axis.values[axis.values > 0].min() for axis in smooth)]
         grids = np.broadcast_arrays(*np.ix_(own, *(axis.values for axis in smooth)))
         values = np.array([grid.ravel() for grid in grids])
-        self.values = values[:, values.any(axis=0)]
-        self.copies = space.size // values.shape[1]
         nulls = [(1, log_null), *((axis.null, axis.log_null) for axis in beside)]
         self.null = math.prod(count for count, _ in nulls)
         self.log_null = sum(self.null / count * log for count, log in nulls)
         masses = [(len(own), log_mass), *((len(axis.values), axis.log_mass) for axis in beside)]
-        self.constant = sum(space.size / count * log for count, log in masses) + self.log_null
+        constant = sum(space.size / count * log for count, log in masses) + self.log_null
+        varying, copies = values[:, values.any(axis=0)], space.size // values.shape[1]
+        self.spectrum = Spectrum({}, varying, copies, constant, self.null, self.log_null)
 
     def on(self, space: Space, gram: Gram) -> OnSphere:
         return OnSphere(space, self.names)
@@ -59,14 +59,8 @@ class OnSphere(Family):
         return Roughness(strengths, geometry=NAME)
 
     def log_determinant(self, rho: Array, resources: Resources) -> Known:
-        """Return log|Λ|₊, as `Spectrum` has it: the derivatives of the sphere are those of its first term."""
-        top = float(np.max(rho))
-        shares = np.exp(rho - top)[:, None] * self.values
-        total = np.sum(shares, axis=0)
-        shares /= total
-        value = self.copies * float(np.sum(np.log(total) + top)) + self.constant
-        first = self.copies * np.sum(shares, axis=1)
-        second = np.diag(first) - self.copies * (shares @ shares.T)
+        """Return log|Λ|₊; its derivatives by the strength of the sphere are those of its first term."""
+        value, first, second = self.spectrum.at(rho)
         lifted = np.zeros_like(self.design)
         lifted[[0, *range(3, len(lifted))], range(len(rho))] = 1.0
         return Known(value, lifted @ first, lifted @ second @ lifted.T)
@@ -99,7 +93,7 @@ class OnSphere(Family):
 
 
 @functools.lru_cache(maxsize=32)
-def spectrum(space: Space, sphere: Sphere) -> tuple[Array, float, float]:
+def spectrum_on_sphere(space: Space, sphere: Sphere) -> tuple[Array, float, float]:
     """Return the eigenvalues of the roughness in the metric of the mass, ascending, 0 first; log|M| and log|NᵀN|.
 
     Around a circle of equal steps the matrices of longitude have common eigenvectors, and each of these has a problem

@@ -39,9 +39,8 @@ from xspline.spaces import Frame
 from xspline.sums import Factor, Gram
 
 Term = tuple[float, tuple[int, ...]]
-_Joint = tuple[
-    Array, Array, tuple[int, int]
-]  # eigenvectors of an axis, a root for each along another, and these axes
+# Eigenvectors of an axis, a root for each along another, and these axes.
+_Joint = tuple[Array, Array, tuple[int, int]]
 ROUNDING = 1e-14  # relative difference of matrices that count as equal
 RELATIVE = 1e-10  # τ of the pencil over tr G_j / tr R_j: makes it definite where an axis has gaps
 AT_ONCE = 2**23  # numbers of all right-hand sides that are solved for side by side

@@ -66,10 +66,14 @@ class Operator:
         run(piece, self.rounds, split=self.split)
         return out.reshape(x.shape)
 
+    def diagonal(self) -> Array:
+        """The diagonal, [K..]."""
+        alone = np.flatnonzero(np.diff(self.links.start) == 1)  # blocks of one row with itself
+        return self.bands[alone, 0, self.width - 1 :].reshape(self.sizes)
+
     def inverse_root_diagonal(self) -> Array:
         """Inverse square roots of the diagonal, [K..]."""
-        diagonal = np.flatnonzero(np.diff(self.links.start) == 1)  # blocks of one row with itself
-        return 1.0 / np.sqrt(self.bands[diagonal, 0, self.width - 1 :].reshape(self.sizes))
+        return 1.0 / np.sqrt(self.diagonal())
 
 
 def _links(rows: Integers, kinds: Integers, axes: Sequence[AxisLevel]) -> compiled.Links:

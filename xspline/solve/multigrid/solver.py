@@ -139,7 +139,7 @@ class Iterative(PerturbedSystem):
             rows,
             tolerance,
             self.most,
-            system.matrix.inverse_root_diagonal() ** -2,
+            system.matrix.diagonal(),
         )
         self._record(iterations, residual)
         return x

@@ -95,17 +95,9 @@ class CellMeans(PairFeatures):
     def max_order(self) -> int | None:
         return 0
 
-    @cached_property
+    @property
     def support(self) -> Support:
         return Support(self.near, self.own.support.everywhere)
-
-    @property
-    def width(self) -> int:
-        return self.support.width
-
-    @property
-    def offsets(self) -> int:
-        return self.support.width
 
     @property
     def cells(self) -> int:
