@@ -68,50 +68,50 @@ class AxisSpectrum:
         return v - np.moveaxis(flat, 0, axis)
 
 
+class Known(NamedTuple):
+    """A log-determinant that is known with its derivatives."""
+
+    value: float
+    gradient: Array
+    hessian: Array
+
+
 @dataclass(frozen=True, eq=False)
 class Spectrum:
     """Eigenvalues of the S_j in the basis that diagonalises them all."""
 
-    axes: dict[int, AxisSpectrum]  # the spectrum of each smoothed axis, which has one S_j
     # [J, R], r_j(k_j) for all products of functions of the smoothed axes for which not all of them are 0
     values: Array
     copies: int  # how often each of them occurs, which is the size of the axes that are not smoothed
     constant: float  # log|Λ|₊ − Σ log d
-    null: int  # M, the dimension of the null space of Λ
-    log_null: float  # log|NᵀN|
 
-    def at(self, rho: Array) -> tuple[float, Array, Array]:
-        """Return log|Λ|₊, its gradient [J] and its second derivatives [J, J] by ρ = log λ."""
+    def at(self, rho: Array) -> Known:
+        """Return log|Λ|₊ with its derivatives by ρ = log λ."""
         top = float(np.max(rho))
         shares = np.exp(rho - top)[:, None] * self.values
         total = np.sum(shares, axis=0)
         shares /= total
         value = self.copies * float(np.sum(np.log(total) + top)) + self.constant
         first = self.copies * np.sum(shares, axis=1)
-        return value, first, np.diag(first) - self.copies * (shares @ shares.T)
+        return Known(value, first, np.diag(first) - self.copies * (shares @ shares.T))
 
 
-def spectrum(space: Space, names: Sequence[str], order: int, events: Sequence[str] = ()) -> Spectrum:
-    """Return the spectrum of `Roughness` of some coordinates, and of the mass of events."""
+def spectrum(
+    space: Space, names: Sequence[str], order: int, events: Sequence[str], log_null: float
+) -> Spectrum:
+    """Return the spectrum of `Roughness` of some coordinates, and of the mass of events.
+
+    `log_null` is log|NᵀN| of functions N that cost nothing and are orthonormal over the domain.
+    """
     axes = [axis_spectrum(space, j, order if n in names else 0) for j, n in enumerate(space.names)]
-    smoothed = {j: axis for j, axis in enumerate(axes) if space.names[j] in names}
-    grids = list(np.broadcast_arrays(*np.ix_(*(axis.values for axis in smoothed.values()))))
-    nulls = [axis.null for axis in axes]
-    log_nulls = [axis.log_null for axis in axes]
-    for name in events:  # their season and trend are all that costs nothing
-        j = space.names.index(name)
-        place = list(smoothed).index(j)
-        free = axes[j].vectors[:, : axes[j].free]
-        along = np.expand_dims(axes[j].events, [i for i in range(len(smoothed)) if i != place])
+    smoothed = [j for j, name in enumerate(space.names) if name in names]
+    grids = list(np.broadcast_arrays(*np.ix_(*(axes[j].values for j in smoothed))))
+    for j in map(space.names.index, events):
+        along = np.expand_dims(axes[j].events, [i for i, other in enumerate(smoothed) if other != j])
         grids.append(np.broadcast_to(along, grids[0].shape))
-        nulls[j] = axes[j].free
-        log_nulls[j] = float(np.linalg.slogdet(free.T @ free)[1])
     values = np.array([grid.ravel() for grid in grids])
-    null = math.prod(nulls)
-    log_null = float(sum(null / n * log for n, log in zip(nulls, log_nulls, strict=True)))
     constant = float(sum(space.size / len(a.values) * a.log_mass for a in axes)) + log_null
-    copies = space.size // values.shape[1]
-    return Spectrum(smoothed, values[:, values.any(axis=0)], copies, constant, null, log_null)
+    return Spectrum(values[:, values.any(axis=0)], space.size // values.shape[1], constant)
 
 
 def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
@@ -186,14 +186,6 @@ def _of_cells(features: Features, order: int) -> int:
 
 
 # --- by factorisation
-
-
-class Known(NamedTuple):
-    """A log-determinant that is known with its derivatives."""
-
-    value: float
-    gradient: Array
-    hessian: Array
 
 
 class Factorised:
@@ -328,13 +320,6 @@ class Pin(NamedTuple):
     log_squares: float  # log|NᵀN| − 2 log|det N_k| of functions N that span the null space
 
     @staticmethod
-    def of(frame: Frame, axes: Sequence[int]) -> Pin:
-        """Return the pin of the constant in the middle of some axes."""
-        return Pin.at(
-            frame, axes, [[frame.sizes[j] // 2] for j in axes], [frame.constant[j][:, None] for j in axes]
-        )
-
-    @staticmethod
     def at(frame: Frame, axes: Sequence[int], places: Sequence[Sequence[int]], null: Sequence[Array]) -> Pin:
         """Return the pins of products of functions N_j, [K_j, m_j], at m_j places along each of some axes."""
         factors = []
@@ -355,25 +340,24 @@ def pinned(
     penalty: Penalty,
     wiggly: Callable[[Array, int], Array],
     resources: Resources,
-    null: Sequence[Array] = (),
+    null: Sequence[Array],
 ) -> OfFactors:
     """Return log|Λ|₊ of a penalty under which products of some functions are free, those of `null`.
 
-    These are [K, m] for each smoothed coordinate, the constants where they are not given. `own` is the space of the
-    smoothed coordinates alone; along the others all terms have mass matrices. For `wiggly` see `Factorised`. It raises
-    SingularSystemError where the strengths are too far apart for float64.
+    These are [K, m] for each smoothed coordinate. `own` is the space of the smoothed coordinates alone; along the
+    others all terms have mass matrices. For `wiggly` see `Factorised`. It raises SingularSystemError where the
+    strengths are too far apart for float64.
     """
     matrix = penalty.gram(own)
     frame = own.frame
     axes = range(len(frame.sizes))
-    pin = Pin.of(frame, axes)
-    if null:  # in the sea, where the penalty has its largest entries
-        stiffest = np.unravel_index(np.argmax(matrix.diagonal(frame)), frame.sizes)
-        places = [
-            [int(k)] if n.shape[1] == 1 else linalg.qr(n.T, mode="r", pivoting=True)[1][: n.shape[1]].tolist()
-            for k, n in zip(stiffest, null, strict=True)
-        ]
-        pin = Pin.at(frame, axes, places, null)
+    # In the sea, where the penalty has its largest entries.
+    stiffest = np.unravel_index(np.argmax(matrix.diagonal(frame)), frame.sizes)
+    places = [
+        [int(k)] if n.shape[1] == 1 else linalg.qr(n.T, mode="r", pivoting=True)[1][: n.shape[1]].tolist()
+        for k, n in zip(stiffest, null, strict=True)
+    ]
+    pin = Pin.at(frame, axes, places, null)
     count = math.prod(factor.diagonal().sum() for factor in pin.factors)
     entry = float(matrix.diagonal(frame)[pin.place])
     gram = Gram((pin.factors,)).scaled(entry)
