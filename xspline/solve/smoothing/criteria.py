@@ -48,6 +48,11 @@ class Score(Point):
     def score(self) -> tuple[float, Array]:
         """The score as it is defined, and its gradient."""
 
+    @property
+    def comparable(self) -> float:
+        """The score as it compares penalties of different orders; NaN where it is no likelihood."""
+        return math.nan
+
     def covariance(self, free: Mask) -> Array | None:
         """Return that of the logarithms of the terms' strengths given the data, [T, T]; None without a likelihood.
 
@@ -124,7 +129,7 @@ class Reml(OfFit):
         profile = degrees * (1 + np.log(2 * np.pi * self._deviance / degrees))
         return float(self.total(profile + self.fit.factorisation.logdet() - self.determinant.value)) / 2
 
-    @cached_property
+    @property
     def comparable(self) -> float:
         """V as it compares penalties with null spaces of their own, whatever the units of the data.
 
@@ -138,7 +143,7 @@ class Reml(OfFit):
         log_null = self.model.family.log_null
         variance = sums.power / np.where(sums.weight > 0, sums.weight, 1.0)
         prior = self.model.family.null * np.log(2 * np.pi * np.maximum(variance, SMALLEST)) + log_null
-        return float((self.value or 0.0) + self.total(np.broadcast_to(prior, self.included.shape)) / 2)
+        return float(self.score[0] + self.total(np.broadcast_to(prior, self.included.shape)) / 2)
 
     @cached_property
     def gradient(self) -> Array:
