@@ -24,7 +24,7 @@ MAX_ITERATIONS = 400
 SEED = 20240229  # of the probes
 STALLED = 50  # iterations without a residual of half the size, after which a run ends
 PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
-PROBED = 200_000  # numbers of all probes: estimates scatter like 1 / √(probes · P), log λ by some 0.003
+PROBED = 200_000  # numbers of all probes: estimates scatter like 1 / √(probes · P), log λ by some 0.015
 ROOT_TOLERANCE = (
     3e-4  # relative change of a root over four steps that ends them: some 20 to 60 steps, and 160 at most
 )
