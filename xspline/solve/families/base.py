@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array, tolerance
-from xspline.solve.families.determinant import Determinant, axis_spectrum
+from xspline.solve.families.determinant import Determinant, axis_spectrum, pinned
 from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty
 from xspline.spaces import Space
@@ -66,9 +66,10 @@ class Family(ABC):
     def penalty(self, rho: Array) -> Penalty:
         """Return Λ(ρ), whose Gram has the terms in their order."""
 
-    @abstractmethod
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
-        """Return log|Λ|₊ at ρ with its derivatives."""
+        """Return log|Λ|₊ at ρ with its derivatives, by a factorisation where no structure gives eigenvalues."""
+        wiggly = partial(self.wiggly, space=self.alone)
+        return pinned(self.space, self.alone, self.penalty(rho), wiggly, resources, self.free)
 
     def bounds(self, typical: float, weight: float) -> Bounds:
         """Return where a search starts, and the bounds beyond which a strength makes no difference.

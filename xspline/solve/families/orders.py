@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from xspline.solve.families.determinant import (
     Spectrum,
     axis_spectrum,
     nullity,
-    pinned,
     spectrum,
 )
 from xspline.solve.parallel import Resources
@@ -101,8 +100,7 @@ class OverSea(SingleOrder):
         return v - flat
 
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
-        wiggly = partial(self.wiggly, space=self.alone)
-        return pinned(self.space, self.alone, self.penalty(rho), wiggly, resources, self.free)
+        return Family.log_determinant(self, rho, resources)
 
 
 class SeveralOrders(Family):
@@ -127,10 +125,6 @@ class SeveralOrders(Family):
         numbers = [float(x) for x in np.exp(rho)]
         orders = dict(zip(self.orders, numbers, strict=False))
         return Sobolev(orders, dict(zip(self.names, [1.0, *numbers[len(orders) :]], strict=True)))
-
-    def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
-        wiggly = partial(self.wiggly, space=self.alone)
-        return pinned(self.space, self.alone, self.penalty(rho), wiggly, resources, self.free)
 
 
 def design_of_orders(orders: Sequence[int], alphas: Sequence[Sequence[int]]) -> Array:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import ConvergenceError, SingularSystemError, nothing_determined, warn
-from xspline.solve.families.base import Bounds
+from xspline.solve.families.base import WEAKEST, Bounds, Family
 from xspline.solve.families.modes import SpaceTimes
 from xspline.solve.families.orders import SingleOrder, several_orders, smoothed
 from xspline.solve.multigrid.spaces import coarser
@@ -21,7 +21,7 @@ from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of
 from xspline.solve.progress import Progress
 from xspline.solve.select import NEARLY_SEPARABLE
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, NearReml, OfFit, Reml, Score
-from xspline.solve.smoothing.family import ORDER, family_for, solver_for
+from xspline.solve.smoothing.family import family_for, solver_for
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred, observed_parts
 from xspline.solve.smoothing.newton import NEAR, RISE, State, minimise
 from xspline.solve.smoothing.probes import Estimated
@@ -32,10 +32,6 @@ from xspline.sums import Sums, leave_one_out
 
 # The step in log λ that ends a search of a large problem. The score is off by the order of its square.
 CLOSE = 0.02
-
-# What all strengths, or those along one coordinate, are lowered by for another start, in log λ. Measured: with −5 GCV
-# misses the lowest minimum of a rough field under two gaps, with −7 and −10 none of 29.
-SOFTER = -7.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +144,7 @@ def _chosen(problem: Problem, minimum: State[Score]) -> Smoothing:
         comparable=point.comparable,
         gradient=dict(zip(family.parameters, gradient.tolist(), strict=True)),
         at_bounds=family.stopped(stopped),
-        factorisations=problem.scores.factorisations + (problem.method == "holders"),
+        factorisations=problem.factorisations + (problem.method == "holders"),
         factorisation=factorisation,
         converged=minimum.converged,
         error=dict(zip(family.parameters, errors, strict=False)),
@@ -158,13 +154,20 @@ def _chosen(problem: Problem, minimum: State[Score]) -> Smoothing:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Problem:
     """What is minimised, in one space. `parts` are the holders', for "holders"."""
 
     model: Model
     method: str
     parts: Sequence[Sums]
+    factorisations: int = field(default=0, init=False)  # how many scores have taken so far
+    included: Mask | None = field(default=None, init=False)  # batch members that count
+
+    @cached_property
+    def progress(self) -> Progress:
+        """The progress of its searches."""
+        return Progress(self.model.family.parameters)
 
     def minimum(self) -> State[Score]:
         """Return the lowest minimum of the score that is found.
@@ -197,9 +200,12 @@ class Problem:
         if self.method != "reml" and (likely := self.likely) is not None:
             yield likely
         family = self.model.family
-        yield self.bounds.start + SOFTER * family.overall
+        # A third of the way to the lower bounds. Measured: lowered by 5 in log λ GCV misses the lowest minimum of a rough
+        # field under two gaps, by 7 to 10 none of 29.
+        softer = WEAKEST / 3
+        yield self.bounds.start + softer * family.overall
         for along in np.array(family.alphas, dtype=float).T if len(family.names) > 1 else ():
-            yield self.bounds.start + np.linalg.lstsq(family.design, SOFTER * along, rcond=None)[0]
+            yield self.bounds.start + np.linalg.lstsq(family.design, softer * along, rcond=None)[0]
 
     def search(self, start: Array) -> State[Score]:
         """Return the minimum that Newton's method reaches from a start."""
@@ -208,8 +214,8 @@ class Problem:
         excess = np.max(family.design @ start - bounds.most)
         if excess > 0:  # of a start from a problem with other bounds
             start = start - excess * family.overall
-        with on_cores(self.model.resources.cores), self.scores.progress:
-            return minimise(self.scores, start, bounds.lower, bounds.upper, self.near)
+        with on_cores(self.model.resources.cores), self.progress:
+            return minimise(self.score, start, bounds.lower, bounds.upper, self.near)
 
     @cached_property
     def likely(self) -> Array | None:
@@ -217,7 +223,7 @@ class Problem:
         problem = replace(self, method="reml", parts=())
         with suppress(SingularSystemError):
             likely = problem.search(problem.bounds.start).rho
-            self.scores.factorisations += problem.scores.factorisations
+            self.factorisations += problem.factorisations
             return likely
         return None
 
@@ -227,10 +233,10 @@ class Problem:
         They are those of REML, whose prior says what fields to expect where nothing is seen, and all are raised as long
         as that lowers the expected error of the field.
         """
-        best = self.scores(self.bounds.start if self.likely is None else self.likely)
+        best = self.score(self.bounds.start if self.likely is None else self.likely)
         error = field_error(self.fit(best), best).expected
         while (best.rho < self.bounds.upper).any():
-            higher = self.scores(np.minimum(best.rho + self.model.family.overall, self.bounds.upper))
+            higher = self.score(np.minimum(best.rho + self.model.family.overall, self.bounds.upper))
             lower = field_error(self.fit(higher), higher).expected
             if lower >= error:
                 break
@@ -242,23 +248,26 @@ class Problem:
         """Return the fit to all data at the strengths of a score."""
         return point.fit if isinstance(point, OfFit) else PenalisedFit(self.model, point.rho)
 
-    def score(self, rho: Array, included: Mask | None = None) -> Score:
-        """Return the score at ρ, of the batch members that counted elsewhere."""
+    def score(self, rho: Array) -> Score:
+        """Return the score at ρ, of the same batch members everywhere."""
         if (self.model.family.design @ rho > self.bounds.most).any():
             raise SingularSystemError("at these strengths rounding errors of the penalty reach the constant")
-        if not self.choice.exact:
-            own = replace(self.model, solver=self.choice.name)
-            if self.choice.name == NEARLY_SEPARABLE:
-                return NearReml(own, rho, included)
-            return Estimated(own, rho, included)
+        self.factorisations += max(len(self.parts), 1)
+        own = self.model if self.choice.exact else replace(self.model, solver=self.choice.name)
         if self.method == "holders":
-            return Holders(self.model, self._without_each, rho, included)
-        return (Reml if self.method == "reml" else Gcv)(self.model, rho, included)
+            point: Score = Holders(own, self._without_each, rho, self.included)
+        else:
+            point = self._of_fit(own, rho, self.included)
+        self.included = point.included
+        self.progress.step(self.method, rho, point.value)
+        return point
 
-    @cached_property
-    def scores(self) -> _Scores:
-        """The scores that have been asked for."""
-        return _Scores(self)
+    @property
+    def _of_fit(self) -> type[OfFit]:
+        """The score of one fit."""
+        if not self.choice.exact:
+            return NearReml if self.choice.name == NEARLY_SEPARABLE else Estimated
+        return Reml if self.method == "reml" else Gcv
 
     @cached_property
     def _without_each(self) -> list[tuple[Model, Sums]]:
@@ -268,13 +277,14 @@ class Problem:
         rests = [replace(model, sums=centred(x, model.space)) for x in leave_one_out(self.parts, frame)]
         return [(r, p.recentred(r.sums.reference, frame)) for r, p in zip(rests, self.parts, strict=True)]
 
-    def likelier_order(self) -> SingleOrder:
+    def likelier_order(self) -> Family:
         """Return the penalties of order 1 or 2, whichever fits better on a coarser space where that is quickly told."""
         problem = self.coarser()
         while problem is not None and not problem.is_quick:
             problem = problem.coarser()
-        order = ORDER if problem is None else min((2, 1), key=problem.comparable)
-        return SingleOrder(self.model.space, self.model.names, order)
+        if problem is None:
+            return self.model.family
+        return SingleOrder(self.model.space, self.model.names, min((2, 1), key=problem.comparable))
 
     def comparable(self, order: int) -> float:
         """Return how well penalties of one order fit, see `Reml.comparable`; infinite where nothing is determined."""
@@ -305,7 +315,7 @@ class Problem:
     @property
     def near(self) -> float:
         """The step in log λ that ends a search: of large problems, and of others."""
-        return NEAR if self.operations < self.model.resources.costs.max_exact_reml_flops else CLOSE
+        return NEAR if self.is_quick else CLOSE
 
     @property
     def estimated(self) -> bool:
@@ -332,20 +342,3 @@ class Problem:
         axes = tuple(range(len(frame.sizes)))
         data, weight = np.broadcast_arrays(sums.gram.diagonal(frame).sum(axis=axes), sums.weight)
         return model.family.bounds(float(np.mean(data[weight > 0])), float(np.mean(weight[weight > 0])))
-
-
-class _Scores:
-    """The scores of a problem, of the same batch members everywhere; counts them and tells the progress."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.progress = Progress(problem.model.family.parameters)
-        self.factorisations = 0
-        self._included: Mask | None = None
-
-    def __call__(self, rho: Array) -> Score:
-        self.factorisations += max(len(self.problem.parts), 1)
-        point = self.problem.score(rho, self._included)
-        self._included = point.included
-        self.progress.step(self.problem.method, rho, point.value)
-        return point

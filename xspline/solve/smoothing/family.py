@@ -23,8 +23,6 @@ from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
 
-ORDER = 2  # of the derivatives that measure roughness, where there is one and the degree allows it
-
 
 def family_for(
     gram: Gram,
@@ -67,7 +65,7 @@ def family_for(
         if requested.where is not None:
             return OverSea(space, names, requested.order, requested.where)
         return SingleOrder(space, names, requested.order)
-    single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
+    single = SingleOrder(space, names, min(Roughness().order, *spline_degrees(space).values()))
     if requested == "reml" and with_events(space):
         with suppress(ValueError):  # some structure is missing
             modes = space_times(gram, space, names, SpaceTime())
