@@ -92,9 +92,8 @@ class CostModel:
     # 2e11 flops, 71 to 77, and 47 by iterations.
     max_exact_reml_flops: float = 3e10
     # P² times the number of systems up to which traces of products of inverses, which take P solves a system, are
-    # exact: for REML, whose Hessian alone needs them. Chosen.
-    exact_reml_entries: int = 150**2
-    exact_gcv_entries: int = 1500**2  # likewise for GCV, whose gradient needs them. Chosen.
+    # exact. Chosen.
+    exact_entries: int = 150**2
     # draws from which these traces are estimated beyond, over all systems: the most, as many as GCV takes. Chosen.
     most_draws: int = 32
     least_draws: int = 4  # the fewest of REML, where they only steer. Chosen.

@@ -192,9 +192,8 @@ class Factorised:
     """A = G + Σ_t λ_tS_t, factorised, with the traces that derivatives by log λ_t are made of.
 
     The terms of `penalty` are λ_tS_t. `wiggly` takes v, [K.., rest..], and the number of a term to the part of v which
-    the term sees. `hessian_traces` are exact up to `exact`, P² times the number of systems, that of REML if it is not
-    given; this takes P solves a system. If `steering`, only the length of a search depends on them: then large problems
-    take fewer draws.
+    the term sees. `hessian_traces` are exact for small systems; this takes P solves each. If `steering`, only the
+    length of a search depends on them: then large problems take fewer draws.
     """
 
     def __init__(
@@ -204,7 +203,6 @@ class Factorised:
         frame: Frame,
         wiggly: Callable[[Array, int], Array],
         resources: Resources,
-        exact: int | None = None,
         steering: bool = False,
     ) -> None:
         self.factorisation = factorisation
@@ -213,7 +211,6 @@ class Factorised:
         self.size = math.prod(frame.sizes)
         self.count = len(frame.sizes)
         self.resources = resources
-        self.limit = resources.costs.exact_reml_entries if exact is None else exact
         self.steering = steering
         self._wiggly = wiggly
 
@@ -276,7 +273,7 @@ class Factorised:
     @property
     def exact(self) -> bool:
         """Whether `hessian_traces` are exact."""
-        return self.size**2 * self.factorisation.determined.size <= self.limit
+        return self.size**2 * self.factorisation.determined.size <= self.resources.costs.exact_entries
 
 
 def products(a: Array, b: Array) -> Array:

@@ -200,8 +200,8 @@ class Problem:
         if self.method != "reml" and (likely := self.likely) is not None:
             yield likely
         family = self.model.family
-        # A third of the way to the lower bounds. Measured: lowered by 5 in log λ GCV misses the lowest minimum of a rough
-        # field under two gaps, by 7 to 10 none of 29.
+        # A third of the way to the lower bounds. Measured: by 5 in log λ GCV misses the lowest minimum of a rough field
+        # under two gaps, by 7 to 10 none of 29.
         softer = WEAKEST / 3
         yield self.bounds.start + softer * family.overall
         for along in np.array(family.alphas, dtype=float).T if len(family.names) > 1 else ():
@@ -235,13 +235,14 @@ class Problem:
         """
         best = self.score(self.bounds.start if self.likely is None else self.likely)
         error = field_error(self.fit(best), best).expected
-        while (best.rho < self.bounds.upper).any():
-            higher = self.score(np.minimum(best.rho + self.model.family.overall, self.bounds.upper))
-            lower = field_error(self.fit(higher), higher).expected
-            if lower >= error:
-                break
-            best = higher
-            error = lower
+        with suppress(SingularSystemError):
+            while (best.rho < self.bounds.upper).any():
+                higher = self.score(np.minimum(best.rho + self.model.family.overall, self.bounds.upper))
+                lower = field_error(self.fit(higher), higher).expected
+                if lower >= error:
+                    break
+                best = higher
+                error = lower
         return best
 
     def fit(self, point: Score) -> PenalisedFit:
