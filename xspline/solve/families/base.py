@@ -112,7 +112,7 @@ class Family(ABC):
         space = self.space
         logs = [(n.shape[1], np.linalg.slogdet(n.T @ n)[1]) for n in self.free]
         others = (j for j, name in enumerate(space.names) if name not in self.names)
-        logs += [(space.shape[j], axis_spectrum(space, j, 0).log_null) for j in others]
+        logs += [(space.shape[j], -axis_spectrum(space, j, 0).log_mass) for j in others]
         return float(sum(self.null / count * log for count, log in logs))
 
     @cached_property

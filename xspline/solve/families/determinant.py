@@ -48,7 +48,6 @@ class AxisSpectrum:
     smooth: Array
     projection: Array  # [m, K], NᵀM
     log_mass: float  # log|M|
-    log_null: float  # log|NᵀN| of all functions without roughness
     # how many functions of season and trend there are in a union with a B-spline. They come first.
     free: int = 0
 
@@ -130,9 +129,7 @@ def _spectrum_of(space: Space, order: int) -> AxisSpectrum:
     nothing = np.zeros((len(mass), 0))
     if not order:
         weights, vectors = np.linalg.eigh(mass)
-        return AxisSpectrum(
-            vectors / np.sqrt(weights), np.zeros(len(mass)), nothing, nothing.T, log_mass, -log_mass
-        )
+        return AxisSpectrum(vectors / np.sqrt(weights), np.zeros(len(mass)), nothing, nothing.T, log_mass)
     features = space.features[j]
     free = 0
     if isinstance(features, Global) and features.events:
@@ -154,8 +151,7 @@ def _spectrum_of(space: Space, order: int) -> AxisSpectrum:
     if space.names[j] not in with_events(space):
         null += _nullity(features, order, values[free:])
     values[:null], smooth = 0.0, vectors[:, :null]
-    log_null = float(np.linalg.slogdet(smooth.T @ smooth)[1])
-    return AxisSpectrum(vectors, values, smooth, smooth.T @ mass, log_mass, log_null, free)
+    return AxisSpectrum(vectors, values, smooth, smooth.T @ mass, log_mass, free)
 
 
 def nullity(space: Space, j: int, order: int) -> int:

@@ -31,8 +31,6 @@ STEPS = 50  # the most that a search takes
 # counts as none.
 RISE = 1e-5
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
-# Share of the rounding errors: a step that promises less is not taken, as gradients are more exact.
-DOUBT = 0.01
 
 
 class Point(Protocol):
@@ -123,7 +121,7 @@ def minimise(
 
 def _ends(point: Point, step: Array, near: float, enough: float) -> bool:
     """Return whether a step is not worth taking."""
-    return bool(np.max(np.abs(step)) < near) or _gain(point, step) < enough + DOUBT * point.noise
+    return bool(np.max(np.abs(step)) < near) or _gain(point, step) < enough
 
 
 def _gain(point: Point, step: Array) -> float:
