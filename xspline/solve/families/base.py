@@ -76,19 +76,20 @@ class Family(ABC):
 
         At the start penalty and data weigh the same on the diagonal of A. At the upper bound the roughest function
         that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G = Σw ⊗M; but no
-        further than where rounding errors of λS reach the constant, which only G determines. The metric goes as far
-        to either side as strengths go down. `typical` is the sum of the diagonal of G, and `weight` Σw.
+        further than where rounding errors of λS reach the constant, which only G determines. The metric goes half as
+        far to either side as strengths go down. `typical` is the sum of the diagonal of G, and `weight` Σw.
         """
         even, stiffest = self._limits(typical, weight)
         stiffest = np.maximum(stiffest, even + 1.0)
         plain = np.count_nonzero(self.alphas, axis=1) <= 1  # derivatives along one coordinate alone
         start = np.asarray(np.linalg.lstsq(self.design[plain], even[plain], rcond=None)[0])
         of_metric = np.array([name in self.metric[1:] for name in self.parameters])
-        upper = start - WEAKEST
+        lower = start + np.where(of_metric, WEAKEST / 2, WEAKEST)
+        upper = start - WEAKEST / 2
         beside = stiffest - self.design[:, of_metric] @ start[of_metric]
         for j in np.flatnonzero(~of_metric):
             upper[j] = beside[plain & (self.design[:, j] > 0)].max()
-        return Bounds(start, start + WEAKEST, upper, stiffest + BEYOND)
+        return Bounds(start, lower, upper, stiffest + BEYOND)
 
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
         """Return the coordinates that are smoothed as little or as much as makes a difference, by the bounds of ρ."""
