@@ -7,7 +7,7 @@ pseudospectral in space, Runge-Kutta in time, as in the paper.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import comb
 from typing import Any
@@ -17,14 +17,11 @@ import xarray as xr
 
 from xspline.synthetic.truth import Array, Truth, Wave
 
-Modes = Mapping[tuple[int, int], complex]
-
-# sin x sin y + 0.3 cos 2x cos y: a product is half the sum of the modes of x + y and x − y.
-SMOOTH: Modes = {(1, -1): 0.5, (1, 1): -0.5, (2, -1): 0.15, (2, 1): 0.15}
-SOURCE: Modes = {(0, 0): 0.3, (1, 0): 0.2, (0, 2): -0.1j}  # 0.3 + 0.2 cos x + 0.1 sin 2y (paper, section 4.4)
+# sin x sin y + 0.3 cos 2x cos y as Σ Re A exp(i k·x): a product is half the sum of the modes of x + y and x − y.
+SMOOTH: dict[tuple[int, int], complex] = {(1, -1): 0.5, (1, 1): -0.5, (2, -1): 0.15, (2, 1): 0.15}
+# 0.3 + 0.2 cos x + 0.1 sin 2y (paper, section 4.4)
+SOURCE: dict[tuple[int, int], complex] = {(0, 0): 0.3, (1, 0): 0.2, (0, 2): -0.1j}
 SINES = {1: -1j, 2: -0.5j}  # sin x + 0.5 sin 2x
-STABLE = 2.7  # |rate| · step, up to which the fourth-order Runge-Kutta method damps
-
 
 #: One term Re A exp(i k·x) exp(rate t): its wavenumber k, A and rate.
 Mode = tuple[tuple[int, int], complex, complex]
@@ -67,85 +64,64 @@ class Linear(Truth):
         return {"S": still(**here, t=0.0).rename("S")}
 
 
-def diffusion(D: float = 0.05, *, initial: Modes = SMOOTH, duration: float = 2.0) -> Linear:
-    """Return a solution of u_t = D (u_xx + u_yy) on [0, 2π]² × [0, duration] (paper, section 4.1).
+def diffusion(D: float = 0.05) -> Linear:
+    """Return a solution of u_t = D (u_xx + u_yy) on [0, 2π]² × [0, 2] (paper, section 4.1).
 
     Parameters
     ----------
     D : float
         Diffusivity, area per time.
-    initial : mapping of (int, int) to complex
-        u at t = 0 as modes: {(kx, ky): A} stands for the sum of Re A exp(i(kx x + ky y)), so that 1 is a
-        cosine and −1j a sine.
-    duration : float
-        Length of the time domain.
 
     Returns
     -------
     Truth
-        The solution as a function of x, y and t.
+        The solution as a function of x, y and t, which starts as sin x sin y + 0.3 cos 2x cos y.
     """
-    modes = tuple((k, complex(a), -D * _square(k)) for k, a in initial.items())
-    return Linear("u_t = D * (u_xx + u_yy)", (("D", D),), duration, modes)
+    modes = tuple((k, complex(a), -D * _square(k)) for k, a in SMOOTH.items())
+    return Linear("u_t = D * (u_xx + u_yy)", (("D", D),), 2.0, modes)
 
 
-def wave(
-    c: float = 1.0, *, initial: Modes = SMOOTH, velocity: Modes | None = None, duration: float = 3.0
-) -> Linear:
-    """Return a solution of u_tt = c² (u_xx + u_yy) on [0, 2π]² × [0, duration] (paper, section 4.2).
+def wave(c: float = 1.0) -> Linear:
+    """Return a solution of u_tt = c² (u_xx + u_yy) on [0, 2π]² × [0, 3] (paper, section 4.2).
 
     Parameters
     ----------
     c : float
         Wave speed.
-    initial, velocity : mapping of (int, int) to complex
-        u and u_t at t = 0 as modes; see :func:`diffusion`. No velocity is rest.
-    duration : float
-        Length of the time domain.
 
     Returns
     -------
     Truth
-        The solution as a function of x, y and t.
+        The solution as a function of x, y and t, which starts at rest as that of :func:`diffusion` does.
     """
-    velocity = velocity or {}
-    modes: list[Mode] = []
-    for k in dict.fromkeys([*initial, *velocity]):
-        omega = c * np.sqrt(_square(k))
-        here, speed = complex(initial.get(k, 0.0)), complex(velocity.get(k, 0.0))
-        turn = -1j * speed / omega if omega else 0.0
-        modes += [(k, (here + turn) / 2, 1j * omega), (k, (here - turn) / 2, -1j * omega)]
-    drift = complex(velocity.get((0, 0), 0.0)).real
-    return Linear("u_tt = c**2 * (u_xx + u_yy)", (("c", c),), duration, tuple(modes), drift)
+    modes = tuple(
+        (k, a / 2, sign * 1j * c * np.sqrt(_square(k))) for k, a in SMOOTH.items() for sign in (1, -1)
+    )
+    return Linear("u_tt = c**2 * (u_xx + u_yy)", (("c", c),), 3.0, modes)
 
 
-def heat(
-    D: float = 0.03, *, initial: Modes = SMOOTH, source: Modes = SOURCE, duration: float = 2.0
-) -> Linear:
-    """Return a solution of u_t = D (u_xx + u_yy) + S(x, y) on [0, 2π]² × [0, duration] (paper, section 4.4).
+def heat(D: float = 0.03) -> Linear:
+    """Return a solution of u_t = D (u_xx + u_yy) + S(x, y) on [0, 2π]² × [0, 2] (paper, section 4.4).
 
     Parameters
     ----------
     D : float
         Diffusivity, area per time.
-    initial, source : mapping of (int, int) to complex
-        u at t = 0, and S, as modes; see :func:`diffusion`. The paper's S = 0.3 + 0.2 cos x + 0.1 sin 2y.
-    duration : float
-        Length of the time domain.
 
     Returns
     -------
     Truth
-        The solution as a function of x, y and t.
+        The solution as a function of x, y and t, which starts as that of :func:`diffusion` does. The paper's source is
+        S = 0.3 + 0.2 cos x + 0.1 sin 2y.
     """
     modes: list[Mode] = []
-    for k in dict.fromkeys([*initial, *source]):
+    for k in dict.fromkeys([*SMOOTH, *SOURCE]):
         rate = D * _square(k)
-        steady = complex(source.get(k, 0.0)) / rate if rate else 0.0
-        modes += [(k, complex(initial.get(k, 0.0)) - steady, -rate), (k, steady, 0.0)]
-    drift = complex(source.get((0, 0), 0.0)).real
-    sources = tuple((k, complex(a), 0.0) for k, a in source.items())
-    return Linear("u_t = D * (u_xx + u_yy) + S", (("D", D),), duration, tuple(modes), drift, sources)
+        steady = SOURCE.get(k, 0.0) / rate if rate else 0.0
+        modes += [(k, SMOOTH.get(k, 0.0) - steady, -rate), (k, steady, 0.0)]
+    sources = tuple((k, complex(a), 0.0) for k, a in SOURCE.items())
+    drift = complex(SOURCE[0, 0]).real
+    return Linear("u_t = D * (u_xx + u_yy) + S", (("D", D),), 2.0, tuple(modes), drift, sources)
 
 
 def _square(wavenumber: tuple[int, int]) -> int:
@@ -201,45 +177,28 @@ class Burgers(Truth):
             yield (int(k),), sum(w * v for w, v in zip(weights, ends, strict=True)) * (2 if k else 1)
 
 
-def burgers(
-    kappa: float = 0.1,
-    *,
-    initial: Mapping[int, complex] = SINES,
-    duration: float = 1.0,
-    size: int = 256,
-    step: float = 0.001,
-) -> Burgers:
-    """Return a solution of u_t + u u_x = kappa u_xx on [0, 2π] × [0, duration] (paper, section 4.3).
+def burgers(kappa: float = 0.1) -> Burgers:
+    """Return a solution of u_t + u u_x = kappa u_xx on [0, 2π] × [0, 1] (paper, section 4.3).
 
     Parameters
     ----------
     kappa : float
         Viscosity, area per time.
-    initial : mapping of int to complex
-        u at t = 0 as modes: {k: A} stands for the sum of Re A exp(i k x), so that 1 is a cosine and −1j a
-        sine.
-    duration : float
-        Length of the time domain.
-    size, step : int, float
-        Points in space (an even number) and length of a step in time.
 
     Returns
     -------
     Truth
-        The solution as a function of x and t.
-
-    Raises
-    ------
-    ValueError
-        The step is too long for this viscosity and size, or a mode is not represented.
+        The solution as a function of x and t, which starts as sin x + 0.5 sin 2x.
     """
-    if kappa * (size / 2) ** 2 * step > STABLE:
-        limit = STABLE / (kappa * (size / 2) ** 2)
-        raise ValueError(f"step={step} is unstable with {kappa=} and {size=}; pass at most {limit:.2g}")
-    if outside := [k for k in initial if not 0 <= k < size // 2]:
-        raise ValueError(f"initial has the modes {outside}; with {size=} they run from 0 to {size // 2 - 1}")
-    modes = tuple((k, complex(a)) for k, a in initial.items())
-    return Burgers(kappa, modes, duration, size, step)
+    size, steps = 256, 1000
+    while _growth(kappa * (size / 2) ** 2 / steps) > 1:
+        steps *= 2
+    return Burgers(kappa, tuple(SINES.items()), 1.0, size, 1 / steps)
+
+
+def _growth(z: float) -> float:
+    """Return what a step of the fourth-order Runge-Kutta method makes of a mode that falls as exp(-z) within it."""
+    return 1 - z + z**2 / 2 - z**3 / 6 + z**4 / 24
 
 
 @functools.lru_cache(maxsize=32)
