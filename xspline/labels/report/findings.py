@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from xspline.labels.fit import Fit
-from xspline.labels.read import defaults
 from xspline.labels.read.memory import splines_in
 from xspline.labels.report.check import Finding
 from xspline.residuals import assumptions
 from xspline.solve import Likelihood, Roughness, rounded
 from xspline.solve.errors import warn
-from xspline.spaces import Basis, BSpline, Union
+from xspline.spaces import Union
 from xspline.sums import Tally
 
 #: Times the limit of what errors show from which the largest residual is worth a warning, so that tails are none.
@@ -33,14 +31,7 @@ REPEATED = 0.01
 
 def concerns(fit: Fit) -> list[Finding]:
     """Return what is not fine, as far as it is known without further computation."""
-    if fit.is_lazy:
-        return []
-    if fit.fine is not None:
-        return [finding for finding in [*_fine(fit), *_left_out(fit), *_errors(fit)] if finding.advice]
-    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_walls(fit)]
-    return [
-        finding for finding in [*choice, *_condition(fit), *_left_out(fit), *_errors(fit)] if finding.advice
-    ]
+    return [] if fit.is_lazy else [finding for finding in _known(fit) if finding.advice]
 
 
 def warn_of(fits: Mapping[str, Fit]) -> None:
@@ -53,22 +44,18 @@ def warn_of(fits: Mapping[str, Fit]) -> None:
 
 def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
+    solved = [*_batch(fit), *_units(fit), *_residual(fit), *_robust(fit)]
+    if fit.fine is None:
+        solved += [*_functions(fit), *_evenness(fit)]
+    return [*solved, *_known(fit)]
+
+
+def _known(fit: Fit) -> list[Finding]:
+    """Return what is known without further computation."""
     if fit.fine is not None:
-        return [
-            *_fine(fit),
-            *_left_out(fit),
-            *_batch(fit),
-            *_units(fit),
-            *_residual(fit),
-            *_robust(fit),
-            *_errors(fit),
-        ]
-    ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
-    even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
-    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_functions(fit), *_knots(fit), *_walls(fit)]
-    system = list(_condition(fit)) or [Finding("condition", even)]
-    of_errors = [*_residual(fit), *_robust(fit), *_errors(fit)]
-    return [*choice, *system, *_left_out(fit), *_batch(fit), *_units(fit), *of_errors]
+        return [*_fine(fit), *_left_out(fit), *_errors(fit)]
+    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_walls(fit)]
+    return [*choice, *_condition(fit), *_left_out(fit), *_errors(fit)]
 
 
 # ---- one subject each
@@ -164,7 +151,10 @@ def _knots(fit: Fit) -> Iterator[Finding]:
     used = ", ".join(
         f"{choice['functions'][n]:.3g} of the {sizes[n]} functions along {n!r}" for n in limited or full
     )
-    advice = _finer(fit, limited or full)
+    advice = (
+        "take more there and compare; where there are no more labels than functions, fit() without bases follows what "
+        "these leave"
+    )
     if limited:
         text = f"{used} are in use, so the knots limit the fit, which its error bars do not know"
         yield Finding("knots", text, advice, warns=True)
@@ -173,29 +163,6 @@ def _knots(fit: Fit) -> Iterator[Finding]:
         yield Finding("knots", text, advice)
     elif choice:
         yield Finding("knots", "they do not limit the fit")
-
-
-def _finer(fit: Fit, names: list[str]) -> str:
-    """Return advice for coordinates whose functions are all in use: a line with more, as far as there are labels."""
-    bases: dict[str, Basis] = {name: fit.space.basis(name) for name in fit.space.names}
-    finer = {name: more for name in names if (more := _with_more(fit, name)) is not None}
-    if not finer:
-        return "there are no more labels than functions: fit() without bases follows what these leave"
-    return f"take more and compare, for example fit({defaults.code(fit.space, {**bases, **finer})})"
-
-
-def _with_more(fit: Fit, name: str) -> Basis | None:
-    """Return a basis with twice as many splines, or as many as there are labels; None where it has that many."""
-    basis = fit.space.basis(name)
-    terms = basis.terms if isinstance(basis, Union) else (basis,)
-    (spline,) = (term for term in terms if isinstance(term, BSpline))
-    labels = (fit.statistics._fitted or {}).get(name)
-    most = fit.total.count.max() if labels is None else np.unique(labels).size
-    size = min(2 * spline.count, int(most) - sum(term.count for term in terms) + spline.count)
-    if size <= spline.count:
-        return None
-    more = replace(spline, size=size, knots=None, spacing=None)
-    return Union(tuple(more if term is spline else term for term in terms)) if len(terms) > 1 else more
 
 
 def _walls(fit: Fit) -> Iterator[Finding]:
@@ -217,6 +184,14 @@ def _walls(fit: Fit) -> Iterator[Finding]:
             "or degree=1 with order=1), and close walls of cells that touch at corners alone"
         )
         yield Finding("walls", text, advice, warns=True)
+
+
+def _evenness(fit: Fit) -> Iterator[Finding]:
+    """How far from singular a system is that is not nearly so."""
+    if fit.weak is None:
+        ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
+        even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
+        yield Finding("condition", even)
 
 
 def _condition(fit: Fit) -> Iterator[Finding]:
