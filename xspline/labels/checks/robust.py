@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -31,11 +31,8 @@ PASSES, SETTLED = 10, 0.01
 SUSPICIOUS = 5.0
 
 
-class Solver(Protocol):
-    """Fits the same functions to other observations, with neighbours or without."""
-
-    def __call__(self, own: list[Observations], neighbours: bool = True) -> Field[Any]:
-        """Return the field."""
+#: Fits the same functions to other observations, with neighbours or without: (observed, neighbours=True) -> field.
+Solver: TypeAlias = Callable[..., Field[Any]]
 
 
 def reweighted(solved: Solver, observed: list[Observations]) -> tuple[Field[Any], list[Observations]]:
