@@ -273,6 +273,23 @@ def test_texts() -> None:
         data.spline.fit(x=12, t=8, penalty=0.1).discover("u_t", order=4)
 
 
+@pytest.mark.filterwarnings("ignore::xspline.FitWarning")
+def test_advice_on_knots_runs_and_keeps_all_terms() -> None:
+    days = pd.date_range("1990-01-01", periods=400)
+    season = xs.Polynomial(1) + xs.Fourier(1, period="year")
+    long = series(400).rename(x="time").assign_coords(time=days)
+    few = xr.concat([series(10, 0.1)] * 20, "r") + 0.1 * noise(20, 10, seed=3)
+    for data, bases, line in (
+        (long, {"time": season + xs.BSpline(8)}, "xs.Fourier(1, period='year') + xs.BSpline(16)"),
+        (few, {"x": 8, "r": None}, "xs.BSpline(16)"),
+    ):
+        (finding,) = (f for f in data.spline.fit(bases).check().concerns["u"] if f.subject == "knots")
+        code = finding.advice.removeprefix("take more and compare, for example ").partition(";")[0]
+        assert line in code
+        pooled = ", r=None)" if "r" in bases else ")"
+        assert eval(f"data.spline.{code[:-1]}{pooled}", {"xs": xs, "data": data}).space.names
+
+
 @pytest.mark.filterwarnings("ignore:.*residuals of neighbours")
 def test_a_nearly_singular_member_is_named_and_masked() -> None:
     time = pd.date_range("1990-01-01", periods=120, freq="MS")

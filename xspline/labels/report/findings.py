@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from xspline.labels.fit import Fit
+from xspline.labels.read import defaults
 from xspline.labels.read.memory import splines_in
 from xspline.labels.report.check import Finding
 from xspline.residuals import assumptions
 from xspline.solve import Likelihood, Roughness, rounded
 from xspline.solve.errors import warn
-from xspline.spaces import Union
+from xspline.spaces import Basis, BSpline, Union
 from xspline.sums import Tally
 
 #: Times the limit of what errors show from which the largest residual is worth a warning, so that tails are none.
@@ -31,7 +33,8 @@ REPEATED = 0.01
 
 def concerns(fit: Fit) -> list[Finding]:
     """Return what is not fine, as far as it is known without further computation."""
-    return [] if fit.is_lazy else [finding for finding in _known(fit) if finding.advice]
+    known = [] if fit.is_lazy else [*_of_choice(fit), *_left_out(fit), *_errors(fit)]
+    return [finding for finding in known if finding.advice]
 
 
 def warn_of(fits: Mapping[str, Fit]) -> None:
@@ -44,18 +47,16 @@ def warn_of(fits: Mapping[str, Fit]) -> None:
 
 def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
-    solved = [*_batch(fit), *_units(fit), *_residual(fit), *_robust(fit)]
-    if fit.fine is None:
-        solved += [*_functions(fit), *_evenness(fit)]
-    return [*solved, *_known(fit)]
+    single = [] if fit.fine is not None else [*_functions(fit), *_evenness(fit)]
+    solved = [*single, *_batch(fit), *_units(fit), *_residual(fit), *_robust(fit)]
+    return [*_of_choice(fit), *solved, *_left_out(fit), *_errors(fit)]
 
 
-def _known(fit: Fit) -> list[Finding]:
-    """Return what is known without further computation."""
+def _of_choice(fit: Fit) -> list[Finding]:
+    """Return what is known of what was chosen."""
     if fit.fine is not None:
-        return [*_fine(fit), *_left_out(fit), *_errors(fit)]
-    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_walls(fit)]
-    return [*choice, *_condition(fit), *_left_out(fit), *_errors(fit)]
+        return list(_fine(fit))
+    return [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_walls(fit), *_condition(fit)]
 
 
 # ---- one subject each
@@ -151,10 +152,7 @@ def _knots(fit: Fit) -> Iterator[Finding]:
     used = ", ".join(
         f"{choice['functions'][n]:.3g} of the {sizes[n]} functions along {n!r}" for n in limited or full
     )
-    advice = (
-        "take more there and compare; where there are no more labels than functions, fit() without bases follows what "
-        "these leave"
-    )
+    advice = _finer(fit, limited or full)
     if limited:
         text = f"{used} are in use, so the knots limit the fit, which its error bars do not know"
         yield Finding("knots", text, advice, warns=True)
@@ -163,6 +161,22 @@ def _knots(fit: Fit) -> Iterator[Finding]:
         yield Finding("knots", text, advice)
     elif choice:
         yield Finding("knots", "they do not limit the fit")
+
+
+def _finer(fit: Fit, names: list[str]) -> str:
+    """Return advice with a line that has twice as many splines along some coordinates."""
+    bases: dict[str, Basis] = {name: fit.space.basis(name) for name in fit.space.names}
+    for name in names:
+        basis = bases[name]
+        finer = tuple(
+            replace(term, size=2 * term.count, knots=None, spacing=None)
+            if isinstance(term, BSpline)
+            else term
+            for term in (basis.terms if isinstance(basis, Union) else (basis,))
+        )
+        bases[name] = Union(finer) if isinstance(basis, Union) else finer[0]
+    line = f"fit({defaults.code(fit.space, bases)})"
+    return f"take more and compare, for example {line}; fit() without bases follows what functions leave"
 
 
 def _walls(fit: Fit) -> Iterator[Finding]:
