@@ -12,7 +12,7 @@ import xarray as xr
 import xspline as xs
 from tests.products import stderr_of
 
-SUBJECTS = tuple("smoothing bounds knots functions condition fits units residual".split()) + (
+SUBJECTS = (*"smoothing bounds knots functions condition fits units residual".split(), "left out", "errors")
     "left out",
     "errors",
 )
