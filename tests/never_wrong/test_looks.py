@@ -13,9 +13,6 @@ import xspline as xs
 from tests.products import stderr_of
 
 SUBJECTS = (*"smoothing bounds knots functions condition fits units residual".split(), "left out", "errors")
-    "left out",
-    "errors",
-)
 
 
 def data(noise: float = 0.1, members: int = 3) -> xr.DataArray:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import xspline as xs
-from xspline.synthetic.equations import SINES, Burgers
 
 
 def cole_hopf(x: np.ndarray, t: float, kappa: float, points: int = 512) -> np.ndarray:
@@ -33,7 +34,7 @@ def cole_hopf(x: np.ndarray, t: float, kappa: float, points: int = 512) -> np.nd
 def test_the_solution_is_that_of_cole_and_hopf(kappa: float, t: float) -> None:
     """Between steps too: 0.1234 is not one of them where the step is 0.001."""
     x = np.linspace(0, 2 * np.pi, 201)
-    truth = Burgers(kappa, ((1, -1j),), 1.0, 256, 1e-4 / kappa)
+    truth = replace(xs.synthetic.burgers(kappa), initial={1: -1j}, steps=round(1e4 * kappa))
     np.testing.assert_allclose(
         truth(x=x, t=t), cole_hopf(x, t, kappa), rtol=0, atol=2e-14 * np.exp(1 / kappa)
     )
@@ -42,14 +43,13 @@ def test_the_solution_is_that_of_cole_and_hopf(kappa: float, t: float) -> None:
 def test_time_steps_are_of_fourth_order() -> None:
     x = np.linspace(0, 6, 50)
     coarse, middle, fine = (
-        Burgers(0.1, tuple(SINES.items()), 1.0, 64, step)(x=x, t=1.0) for step in (0.02, 0.01, 0.001)
+        replace(xs.synthetic.burgers(), size=64, steps=steps)(x=x, t=1.0) for steps in (50, 100, 1000)
     )
     assert 12 < np.abs(coarse - fine).max() / np.abs(middle - fine).max() < 20
 
 
 def test_steps_are_as_short_as_a_viscosity_needs() -> None:
     smooth = xs.synthetic.burgers(0.5)
-    assert smooth.step < xs.synthetic.burgers().step == 0.001
-    x = np.linspace(0, 6, 50)
-    finer = Burgers(0.5, smooth.initial, 1.0, 256, smooth.step / 2)
+    assert smooth.steps > xs.synthetic.burgers().steps == 1000
+    x, finer = np.linspace(0, 6, 50), replace(smooth, steps=2 * smooth.steps)
     np.testing.assert_allclose(smooth(x=x, t=1.0), finer(x=x, t=1.0), rtol=0, atol=1e-10)
