@@ -137,10 +137,7 @@ def _suspicious(fit: Fit, observed: Observations) -> Array:
     for where, points, values in _members(sample, fit.space, sample.used):
         at, own = places(points), np.zeros(len(values), bool)
         # Where wrong values are neighbours, some stand out only after others are gone.
-        for _ in range(PASSES):
-            kept = np.flatnonzero(~own)
-            if kept.size <= FEWEST:
-                break
+        while (kept := np.flatnonzero(~own)).size > FEWEST:
             metric = metric_of(at[kept], values[kept], places.links, is_round=places.is_round)
             far = apart(tree_of(at[kept] / metric), values[kept]) > SUSPICIOUS
             if not far.any():

@@ -190,10 +190,9 @@ def _told(border: Border, name: str) -> np.ndarray:
                 f"the reference {levels.reference!r} has no observations of {name!r}, which others could be compared "
                 "with; name another one, reference=..."
             )
-        known = border.held & (border.apart > 1e-8)
-        lost = [levels.names[h] for i, h in enumerate(levels.free) if not known[i].any()]
+        free = ", ".join(repr(levels.names[h]) for h in levels.free)
         raise SingularSystemError(
-            f"nothing tells the offsets of {', '.join(map(repr, lost or levels.names))} from the field: the "
+            f"nothing tells the offsets of {free} from the field: the "
             f"observations of {name!r} have to lie beside each other's, or a penalty has to join them; pass a "
             "penalty, such as xs.Roughness(1e-3), or leave a holder out, .without(...)"
         )
