@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -385,18 +385,8 @@ def recover(
     >>> found.estimate.round(4).item(), found.space
     (0.1, 'fit({"x": xs.BSpline(28, degree=4), "t": xs.BSpline(21)})')
     """
-    _check_is_data(data, "recover", equation)
-
-    read = {"known": known, "vary": vary, "dims": dims}
     constants, line = _answered(
-        data,
-        "recover",
-        equation,
-        weights,
-        holder,
-        lambda f: equations_of(f, equation, **read),
-        method=method,
-        **read,
+        data, "recover", equation, weights, holder, known=known, vary=vary, dims=dims, method=method
     )
     return constants.assign_attrs(space=line)
 
@@ -427,12 +417,8 @@ def constrain(
     >>> field.constants.estimate.round(2).item()
     0.1
     """
-    _check_is_data(data, "constrain", equation)
-
-    read = {"known": known, "vary": vary, "dims": dims}
-    return _answered(
-        data, "constrain", equation, weights, holder, lambda f: equations_of(f, equation, **read), **read
-    )[0]
+    arguments = {"known": known, "vary": vary, "dims": dims}
+    return _answered(data, "constrain", equation, weights, holder, **arguments)[0]
 
 
 @checked
@@ -472,14 +458,8 @@ def discover(
     >>> models.attrs["recover"]
     'u_t = k1*u_xx'
     """
-    _check_is_data(data, "discover", response)
-
-    def read(trial: Field[Data]) -> Sequence[Equation]:
-        names = Names.of(trial, dims, checked_known(known))
-        return [candidates_of(names, response, terms, order, power).equation]
-
     arguments = {"terms": terms, "order": order, "power": power, "known": known, "dims": dims}
-    models, line = _answered(data, "discover", response, weights, holder, read, **arguments)
+    models, line = _answered(data, "discover", response, weights, holder, **arguments)
     return models.assign_attrs(space=line)
 
 
@@ -497,7 +477,6 @@ def _answered(
     text: str | Sequence[str],
     weights: xr.DataArray | None,
     holder: Any,
-    read: Callable[[Field[Data]], Sequence[Equation]],
     **arguments: Any,
 ) -> tuple[Any, str]:
     """Return what a method of a field says in a space that suits equations, and the line of code of the field.
@@ -509,8 +488,8 @@ def _answered(
     ----------
     data, weights, holder : as for :func:`fit`.
     what, text, arguments : a method of the field and its arguments; durations are those whose letter the text has.
-    read : returns the equations with the meaning that their names have in a field.
     """
+    _check_is_data(data, what, text)
     # Where nobody lists terms, candidates are derivatives along each dimension of one letter, and what x stands for.
     along_all = [f"u_{n}" for n in (*data.dims, "x") if len(str(n)) == 1] if what == "discover" else []
     written = " ".join([str(text), *map(str, arguments.get("terms") or along_all)])
@@ -519,7 +498,7 @@ def _answered(
     extra = [*_requested(data, default, written, dims), *_durations(data, default, written, dims)]
     names = dict.fromkeys([*default, *extra])
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
-    equations = read(trial)
+    equations = _meant(trial, what, text, **arguments)
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
     cells = {n: given.get(n, data[n].size // 2) for n in names}
@@ -538,6 +517,16 @@ def _answered(
                 warnings.warn_explicit(own.message, own.category, own.filename, own.lineno)
             return answer, f"fit({defaults.code(bases)})"
         bases = finer
+
+
+def _meant(
+    trial: Field[Any], what: str, text: Any, *, known: Any, dims: Any, **others: Any
+) -> Sequence[Equation]:
+    """Return equations, of `discover` the one that has all candidates, as their names are meant in a field."""
+    if what != "discover":
+        return equations_of(trial, text, known=known, vary=others["vary"], dims=dims)
+    names = Names.of(trial, dims, checked_known(known))
+    return [candidates_of(names, text, others["terms"], others["order"], others["power"]).equation]
 
 
 def _requested(
