@@ -23,9 +23,7 @@ from scipy.linalg import lapack
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.pyramid import Array, Index, Pyramid
 
-IMPOSSIBLE = 1e12  # −log L of a covariance that is not positive definite to rounding
 UNIFORM = 1e4  # degrees of freedom of local scales that do not differ
-DIFFERENT = 0.005  # variance of log scales beyond that of chance, below which they do not differ
 
 
 class Window(NamedTuple):
@@ -99,7 +97,7 @@ class Windows:
 
     def value(self, model: Model) -> float:
         """Return −log L over all windows."""
-        return sum(IMPOSSIBLE if solved is None else solved.value for _, solved in self._each(model))
+        return sum(solved.value for _, solved in self._each(model))
 
     def value_and_gradient(self, model: Model) -> tuple[float, Array]:
         """Return −log L over all windows and its derivatives by the parameters of the model."""
@@ -108,8 +106,6 @@ class Windows:
         inverse, amplitude = model.between(self.spread)
         value, gradient = 0.0, np.zeros(model.parameters.size)
         for window, solved in self._each(model):
-            if solved is None:
-                return IMPOSSIBLE, gradient
             value += solved.value
             weights = lapack.dpotri(solved.root)[0].T
             if window.fitted is not None:
@@ -127,25 +123,23 @@ class Windows:
 
     def scales(self, model: Model) -> Array:
         """Return the scale that each window decides on, yᵀ P y/(m − p)."""
-        return np.array([x.misfit / x.freedom for _, x in self._each(model) if x is not None])
+        return np.array([solved.misfit / solved.freedom for _, solved in self._each(model)])
 
     def residuals(self, model: Model) -> tuple[float, float]:
         """Return the mean leverage of observations, and the mean weighted square of what the field leaves of them."""
-        parts = [x.residuals(window, model) for window, x in self._each(model) if x is not None]
+        parts = [solved.residuals(window, model) for window, solved in self._each(model)]
         leverages, squares = (np.concatenate(column) for column in zip(*parts, strict=True))
         return float(np.mean(leverages)), float(np.mean(squares))
 
     def first(self, model: Model) -> tuple[float, float, float, Array]:
         """Return the scale, both of `residuals`, and errors of withheld observations, of the first window."""
         window, solved = next(self._each(model))
-        if solved is None:
-            return math.nan, math.nan, math.nan, np.full(int((window.levels == 0).sum()), np.nan)
         leverages, squares = solved.residuals(window, model)
         scale = solved.misfit / solved.freedom
         return scale, float(np.mean(leverages)), float(np.mean(squares)), solved.withheld(window)
 
-    def _each(self, model: Model) -> Iterator[tuple[Window, _Solved | None]]:
-        """Yield each window with its solution; None where its covariance is not positive definite to rounding."""
+    def _each(self, model: Model) -> Iterator[tuple[Window, _Solved]]:
+        """Yield each window with its solution."""
         from xspline.kriging import compiled
 
         inverse, amplitude = model.between(self.spread)
@@ -155,8 +149,7 @@ class Windows:
                 window.places, window.levels, window.counts, inverse, amplitude,
                 model.smoothness, model.table, STEP, model.noise, matrix,
             )  # fmt: skip
-            root, info = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
-            yield window, None if info else _solved(root, window)
+            yield window, _solved(lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)[0], window)
 
 
 def _solved(root: Array, window: Window) -> _Solved:
@@ -177,29 +170,14 @@ def _solved(root: Array, window: Window) -> _Solved:
     return _Solved(root, max(float(white @ white), least), determinant, freedom, alpha, explained)
 
 
-def lively(
-    pyramid: Pyramid, candidates: Sequence[Index], number: int, rng: np.random.Generator
-) -> list[Index]:
-    """Return some of the candidates for windows: of those that vary as all data do half, and more that vary more."""
-    variance = np.array([np.var(pyramid.values[i]) for i in candidates])
-    share = variance / (variance + np.var(pyramid.values[: pyramid.count]))
-    order = np.argsort(np.log(rng.random(share.size)) / np.maximum(share, np.finfo(float).tiny))
-    return [candidates[i] for i in order[::-1][:number]]
-
-
 def local_scales(scales: Array, size: float) -> tuple[float, float]:
     """Return b and a of scales that differ from place to place like b a/χ²(a), given those of windows of some size.
 
     From the mean and the variance of their logarithms, of which chance in a window explains ψ'(size/2).
     """
-    scales = scales[scales > 0]
-    if scales.size == 0:
-        return 0.0, UNIFORM
     logarithms, half = np.log(scales), size / 2
     mean = float(np.mean(logarithms)) - float(special.digamma(half)) + math.log(half)
-    beyond = float(np.var(logarithms)) - float(special.polygamma(1, half))
-    if scales.size == 1 or beyond < DIFFERENT:
-        return math.exp(mean), UNIFORM
+    beyond = max(float(np.var(logarithms)) - float(special.polygamma(1, half)), 2 / UNIFORM)
     # ψ'(a/2) = beyond, by Newton's method in log a from 2/a + 2/a² ≈ ψ'(a/2)
     freedom = (1 + math.sqrt(1 + 2 * beyond)) / beyond
     for _ in range(20):
