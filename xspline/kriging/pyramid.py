@@ -26,8 +26,8 @@ DENSE = 1000
 NEIGHBOURS = (100, 48, 40, 32)
 #: Items within a distance of one width, at most, on the surfaces that data lie on.
 PASSED_OVER = 8
-#: Observations that the widths of cells are found from, and near ones of each.
-SAMPLED, AROUND = 3000, 13
+#: Observations that the widths of cells are found from, near ones of each, and how often.
+SAMPLED, AROUND, ROUNDS = 3000, 13, 5
 #: The place of the corner of a cell beside the first observation, in widths, so that labels are not on edges.
 CORNER = 0.37
 #: The least change along the mean distance of a pair, over the mean change.
@@ -242,8 +242,7 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
     """Return widths [D] over which values change alike, of a cell that holds about one observation.
 
     Squared differences of near values are fitted by a plane in the distances along each axis, whose slopes say how
-    far one has to go along each for the same change; what is near follows from the answer, so this is repeated until
-    widths come back. Axes
+    far one has to go along each for the same change; what is near follows from the answer, so this is repeated. Axes
     with one number in `links` [D] have one width. Where the first two axes span a sphere (`is_round`), the third is
     its axis and has no larger width, or places on both hemispheres would be near each other.
     """
@@ -251,9 +250,7 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
     axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]
     widths = np.array([np.sqrt(np.sum(np.var(places[:, own], axis=0))) for own in axes])
     widths = np.where(widths > 0, widths, max(widths.max(), 1.0))
-    known: set[bytes] = set()
-    while widths.tobytes() not in known:
-        known.add(widths.tobytes())
+    for _ in range(ROUNDS):
         scaled = places / widths[links]
         near = _tree(scaled).query(scaled[sampled], min(AROUND, len(places)))[1][:, 1:]
         steps = places[sampled, None] - places[near]
