@@ -28,6 +28,9 @@ NEIGHBOURS = (100, 48, 40, 32)
 PASSED_OVER = 8
 #: Observations that the widths of cells are found from, near ones of each, and how often.
 SAMPLED, AROUND, ROUNDS = 3000, 13, 5
+#: Parts of a factor of two that widths are rounded to: with whole factors sea level withheld in the Mediterranean is
+#: predicted with 6 % larger errors (`python -m benchmarks contest`).
+PARTS = 8
 #: The place of the corner of a cell beside the first observation, in widths, so that labels are not on edges.
 CORNER = 0.37
 #: The least change along the mean distance of a pair, over the mean change.
@@ -268,7 +271,7 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
 
 def _rounded(widths: Array) -> Array:
     """Return widths as powers of two, so that rounding errors of values change no neighbour and no cell."""
-    return np.asarray(2.0 ** np.round(np.log2(widths)))
+    return np.asarray(2.0 ** (np.round(PARTS * np.log2(widths)) / PARTS))
 
 
 def _slopes(far: Array, change: Array) -> Array:
