@@ -19,7 +19,7 @@ import numpy as np
 
 from xspline.spaces.jit import compiled
 
-FLOOR = 1e-10  # of the variance: an error that all items have, so that rounding leaves every pivot positive
+FLOOR = 1e-10  # of the variance: the least square of a pivot, where rounding would leave less
 #: Sums may be added in any order, so that they are vector instructions: the same bits on one processor.
 FAST = {"contract", "nsz", "arcp", "reassoc"}
 internal: Any = numba.njit(  # type: ignore[call-overload]
@@ -73,7 +73,6 @@ def _row(place, across, precision, strength, n, smoothness, table, step, squares
 def _fill(across, levels, counts, inverse, amplitude, smoothness, table, step, noise, out):  # type: ignore[no-untyped-def]
     """Write the lower triangle of the covariance matrix of items at places [D, m], with the noise of each."""
     axes, m = across.shape
-    floor = FLOOR * _total(amplitude)
     place, squares = np.empty(axes), np.empty(m)
     precision, strength = np.empty((amplitude.shape[0], axes, m)), np.empty((amplitude.shape[0], m))
     for a in range(m):
@@ -82,7 +81,7 @@ def _fill(across, levels, counts, inverse, amplitude, smoothness, table, step, n
         if a == 0 or levels[a] != levels[a - 1]:
             _toward(levels[a], levels, inverse, amplitude, precision, strength)
         _row(place, across, precision, strength, a + 1, smoothness, table, step, squares, out[a])
-        out[a, a] += noise / counts[a] + floor
+        out[a, a] += noise / counts[a]
 
 
 @internal
@@ -149,7 +148,7 @@ def slopes(  # type: ignore[no-untyped-def]
 
 
 @internal
-def _factorise(matrix):  # type: ignore[no-untyped-def]
+def _factorise(matrix, floor):  # type: ignore[no-untyped-def]
     """Cholesky factorisation of a lower triangle in place.
 
     Four rows and two columns at a time share what they read: 128 µs for 220 rows, where one row takes 285.
@@ -180,13 +179,13 @@ def _factorise(matrix):  # type: ignore[no-untyped-def]
             t[b + 1] = (t[b + 1] - tq - t[b] * between) * second
             u[b + 1] = (u[b + 1] - uq - u[b] * between) * second
         for c in range(a, a + 4):
-            _factorise_row(matrix, c, a)
+            _factorise_row(matrix, c, a, floor)
     for c in range(whole, m):
-        _factorise_row(matrix, c, 0)
+        _factorise_row(matrix, c, 0, floor)
 
 
 @internal
-def _factorise_row(matrix, a, first):  # type: ignore[no-untyped-def]
+def _factorise_row(matrix, a, first, floor):  # type: ignore[no-untyped-def]
     """Factorise a row from some column on, given the rows above."""
     row = matrix[a]
     for b in range(first, a):
@@ -197,7 +196,7 @@ def _factorise_row(matrix, a, first):  # type: ignore[no-untyped-def]
     value = row[a]
     for i in range(a):
         value -= row[i] * row[i]
-    row[a] = math.sqrt(value)
+    row[a] = math.sqrt(max(value, floor))
 
 
 @internal
@@ -214,7 +213,7 @@ def _some(  # type: ignore[no-untyped-def]
             across[j, a] = places[items[a], j]
     matrix = np.empty((m, m))
     _fill(across, own_levels, own_counts, inverse, amplitude, smoothness, table, step, noise, matrix)
-    _factorise(matrix)
+    _factorise(matrix, FLOOR * _total(amplitude))
     return across, own_levels, matrix
 
 

@@ -23,6 +23,7 @@ from scipy.linalg import lapack
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.pyramid import Array, Index, Pyramid
 
+IMPOSSIBLE = 1e12  # −log L of a covariance that is not positive definite to rounding
 UNIFORM = 1e4  # degrees of freedom of local scales that do not differ
 
 
@@ -97,7 +98,7 @@ class Windows:
 
     def value(self, model: Model) -> float:
         """Return −log L over all windows."""
-        return sum(solved.value for _, solved in self._each(model))
+        return sum(IMPOSSIBLE if solved is None else solved.value for _, solved in self._each(model))
 
     def value_and_gradient(self, model: Model) -> tuple[float, Array]:
         """Return −log L over all windows and its derivatives by the parameters of the model."""
@@ -106,6 +107,8 @@ class Windows:
         inverse, amplitude = model.between(self.spread)
         value, gradient = 0.0, np.zeros(model.parameters.size)
         for window, solved in self._each(model):
+            if solved is None:
+                return IMPOSSIBLE, gradient
             value += solved.value
             weights = lapack.dpotri(solved.root)[0].T
             if window.fitted is not None:
@@ -123,23 +126,25 @@ class Windows:
 
     def scales(self, model: Model) -> Array:
         """Return the scale that each window decides on, yᵀ P y/(m − p)."""
-        return np.array([solved.misfit / solved.freedom for _, solved in self._each(model)])
+        return np.array([x.misfit / x.freedom for _, x in self._each(model) if x is not None])
 
     def residuals(self, model: Model) -> tuple[float, float]:
         """Return the mean leverage of observations, and the mean weighted square of what the field leaves of them."""
-        parts = [solved.residuals(window, model) for window, solved in self._each(model)]
+        parts = [x.residuals(window, model) for window, x in self._each(model) if x is not None]
         leverages, squares = (np.concatenate(column) for column in zip(*parts, strict=True))
         return float(np.mean(leverages)), float(np.mean(squares))
 
     def first(self, model: Model) -> tuple[float, float, float, Array]:
         """Return the scale, both of `residuals`, and errors of withheld observations, of the first window."""
         window, solved = next(self._each(model))
+        if solved is None:
+            return math.nan, math.nan, math.nan, np.full(int((window.levels == 0).sum()), np.nan)
         leverages, squares = solved.residuals(window, model)
         scale = solved.misfit / solved.freedom
         return scale, float(np.mean(leverages)), float(np.mean(squares)), solved.withheld(window)
 
-    def _each(self, model: Model) -> Iterator[tuple[Window, _Solved]]:
-        """Yield each window with its solution."""
+    def _each(self, model: Model) -> Iterator[tuple[Window, _Solved | None]]:
+        """Yield each window with its solution; None where its covariance is not positive definite to rounding."""
         from xspline.kriging import compiled
 
         inverse, amplitude = model.between(self.spread)
@@ -149,7 +154,8 @@ class Windows:
                 window.places, window.levels, window.counts, inverse, amplitude,
                 model.smoothness, model.table, STEP, model.noise, matrix,
             )  # fmt: skip
-            yield window, _solved(lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)[0], window)
+            root, info = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
+            yield window, None if info else _solved(root, window)
 
 
 def _solved(root: Array, window: Window) -> _Solved:

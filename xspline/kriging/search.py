@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from xspline.kriging.likelihood import Windows
+from xspline.kriging.likelihood import IMPOSSIBLE, Windows
 from xspline.kriging.model import Model
 from xspline.kriging.places import Places
 
@@ -23,8 +23,8 @@ Array = NDArray[np.float64]
 #: Smoothness: at least; of the larger of two scales, as what is seen across gaps has slopes, and of one scale of local
 #: windows at most; and at most where one window holds all observations.
 ROUGHEST, SLOPED, SMOOTHEST = 0.5, 1.5, 8.0
-#: Noise over variance, as likely as not at first.
-NOISE = 0.1
+#: Noise over variance: at least, as tables are right to 1e-7, and as likely as not at first.
+NOISE = (1e-6, 0.1)
 #: Standard deviations of the logarithms of smoothness and of noise; those of all others are 1, a factor of e. With 1.5
 #: for noise, trends of 240 months with errors AR(1) .5 to .95 are covered in 90 %, as much red is taken for noise; with
 #: 1 for smoothness the error among 30 values of an exponential covariance with noise of a tenth is a sixth larger
@@ -70,14 +70,14 @@ class Prior:
         if places.on_sphere:
             lengths[:, 1] -= lengths[:, 0]
         usual = math.sqrt(ROUGHEST * SLOPED)
-        others = [1 / scales] * scales + [usual] * scales + [NOISE]
+        others = [1 / scales] * scales + [usual] * scales + [NOISE[1]]
         mean = np.concatenate([lengths.ravel(), np.log(others)])
         deviation = np.ones(mean.size)
         deviation[shapes], deviation[-1] = LOOSE
         low, high = mean - FARTHEST * deviation, mean + FARTHEST * deviation
         low[shapes] = np.log([ROUGHEST, SLOPED][:scales])
         high[shapes] = np.maximum(low[shapes], math.log(smoothest))
-        low[-1] = max(low[-1], least_noise)
+        low[-1] = max(math.log(NOISE[0]), least_noise)
         if places.is_round:
             high[1 : scales * free : free] = 0.0
         parts = np.zeros((scales * all_axes + 2 * scales + 1, mean.size))
@@ -96,6 +96,8 @@ class Prior:
         """Return −log of likelihood times prior, and its gradient."""
         value, gradient = windows.value_and_gradient(self.model(x))
         away = (x - self.mean) / self.deviation
+        if value >= IMPOSSIBLE:
+            return value, away / self.deviation
         return value + 0.5 * float(away @ away), self.parts.T @ gradient + away / self.deviation
 
     def search(self, windows: Windows, start: Array) -> OptimizeResult:
