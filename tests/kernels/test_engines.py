@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.devices import Device, StandIn
+from tests.devices import Device
 from tests.kernels.cases import CASES, SPACE, Case, block, variants
 from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
 from xspline.kernels import Block, accumulate, evaluate
@@ -88,14 +88,6 @@ def assert_engines_agree(function: Callable[..., Any], array: np.ndarray, case: 
 def test_evaluation_in_three_namespaces(name: str, device: Device) -> None:
     case = EVALUABLE[name]
     assert_engines_agree(evaluate, coefficients_for(case, np.random.default_rng(0)), case, device)
-
-
-def test_unknown_engine_is_refused() -> None:
-    built, layout = block("grid")
-    with pytest.raises(ValueError, match='engine must be "numba", "namespace" or None, got \'cuda\''):
-        accumulate(built, layout, SPACE, engine="cuda")
-    with pytest.raises(ValueError, match="the compiled engine takes NumPy arrays, got Array"):
-        accumulate(moved(built, StandIn()), layout, SPACE, engine="numba")
 
 
 # Compilation
