@@ -29,14 +29,6 @@ def test_dense_matrices_lie_side_by_side(frame, rng, axis, sizes):
     assert close(np.broadcast_to(joined.to_dense(frame), expected.shape), expected)
 
 
-@given(rngs)
-def test_a_factor_whose_keys_agree_stays_shared(rng):
-    time = random_factor(rng, TIME, (0,), (1,))
-    grams = [Gram(((time,),), 1) for _ in range(3)]
-    joined = Gram.concatenate(grams, 0, [4, 2, 3], TIME)
-    assert joined.terms == ((time,),)
-
-
 def test_a_static_mask_is_concatenated_and_time_stays_shared():
     rng = np.random.default_rng(0)
     time = random_factor(rng, TIME, (0,), (1,))
@@ -47,15 +39,6 @@ def test_a_static_mask_is_concatenated_and_time_stays_shared():
     assert joined.partitions == (((0,), ()),)
     assert joined.terms[0][0] is time
     np.testing.assert_array_equal(joined.terms[0][1].pairs, np.r_[masks[0].pairs, masks[1].pairs, 1, 1, 1])
-
-
-def test_different_keys_are_stored_side_by_side_without_multiplying_out():
-    rng, frame = np.random.default_rng(0), frame_of((LOCAL, 8, 3), (LOCAL, 7, 2))
-    shared = random_factor(rng, frame, (0,), (1,))
-    grams = [Gram(((shared, random_factor(rng, frame, (1,), (1,))),), 1) for _ in range(2)]
-    joined = Gram.concatenate(grams, 0, [2, 3], frame)
-    assert joined.partitions == (((0,), (1,)),)
-    assert [factor.batch for factor in joined.terms[0]] == [(1,), (5,)]
 
 
 @given(rngs)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from xspline.sums import Factor, Gram, digest_key
+from xspline.sums import Gram
 
 from .cases import CIRCLE, GLOBAL, LOCAL, close, frame_of, frames, random_factor, random_gram, rngs
 
@@ -44,27 +44,12 @@ def test_associative_commutative_with_zero(frame, rng, batch):
     assert Gram.merge([alone, zero], frame).equals(alone)
 
 
-@given(frames(), rngs)
-def test_the_merge_is_deterministic(frame, rng):
-    grams = [random_gram(rng, frame) for _ in range(4)]
-    assert Gram.merge(grams, frame).equals(Gram.merge(grams, frame))
-
-
 @given(frames(), rngs, BATCHES)
 @example(frame_of((LOCAL, 1, 0), (CIRCLE, 4, 0)), np.random.default_rng(4_294_967_295), (2,))
 def test_no_list_is_longer_than_the_pair_form(frame, rng, batch):
     merged = Gram.merge([random_gram(rng, frame, batch=batch) for _ in range(4)], frame)
     if len(merged.terms) > 1:
         assert merged.nbytes <= merged.one_factor(frame).nbytes
-
-
-@given(frames(), rngs)
-def test_operands_are_not_touched(frame, rng):
-    grams = [random_gram(rng, frame, terms=1) for _ in range(3)]
-    before = [gram.one_factor(frame).pairs for gram in grams]
-    Gram.merge([*grams, *grams], frame)
-    for gram, pairs in zip(grams, before, strict=True):
-        np.testing.assert_array_equal(gram.one_factor(frame).pairs, pairs)
 
 
 # Complementary blocks of a grid
@@ -118,15 +103,6 @@ def test_a_static_mask_whose_time_differs_between_two_regions_is_two_terms(rng):
     blocks = [Gram(((west, month),)) for month in months] + [Gram(((east, month),)) for month in months[:-1]]
     merged = Gram.merge([blocks[i] for i in rng.permutation(len(blocks))], frame)
     assert merged.partitions == (((0, 1), (2,)),) * 2
-
-
-def test_equal_factors_need_equal_keys_to_merge():
-    rng = np.random.default_rng(0)
-    a, b = (random_factor(rng, FRAME, (0,)) for _ in range(2))
-    rest = random_factor(rng, FRAME, (1, 2))
-    other = Factor(rest.axes, rest.window, rest.pairs, digest_key("another"))
-    assert len(Gram.merge([Gram(((a, rest),)), Gram(((b, rest),))], FRAME).terms[0]) == 2
-    assert Gram.merge([Gram(((a, rest),)), Gram(((b, other),))], FRAME).partitions != (((0,), (1, 2)),)
 
 
 # Multiplicities over batch axes

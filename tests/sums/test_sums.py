@@ -69,46 +69,10 @@ def test_moving_the_reference_gives_the_sums_at_the_new_one(frame, rng, batch):
     check(moved, data, rng)
 
 
-@given(rngs)
-def test_the_reference_may_differ_between_members(rng):
-    data = Observations(rng, FRAME, 8, (3,))
-    moved = data.sums(279.0).recentred([278.0, 280.0, 285.0], FRAME)
-    for member, r in enumerate([278.0, 280.0, 285.0]):
-        direct = data.sums(r)
-        assert close(moved.full_moment(FRAME)[..., member], direct.full_moment(FRAME)[..., member])
-        assert close(moved.power[member], direct.power[member])
-
-
 @given(frames(), rngs, BATCHES, st.integers(1, 4))
 def test_merge_is_pooled(frame, rng, batch, count):
     parts = [Observations(rng, frame, 5, batch) for _ in range(count)]
     check(Sums.merge([part.sums(270.0 + 3 * i) for i, part in enumerate(parts)], frame), pooled(parts), rng)
-
-
-@given(frames(), rngs, BATCHES)
-def test_merge_is_associative_and_commutative(frame, rng, batch):
-    parts = [Observations(rng, frame, 5, batch) for _ in range(3)]
-    a, b, c = (part.sums(270.0 + 5 * i) for i, part in enumerate(parts))
-    for merged in [
-        Sums.merge([Sums.merge([a, b], frame), c], frame),
-        Sums.merge([a, Sums.merge([b, c], frame)], frame),
-        Sums.merge([c, a, b], frame),
-    ]:
-        check(merged, pooled(parts), rng)
-
-
-@given(frames(), rngs, BATCHES)
-def test_zero_is_the_identity(frame, rng, batch):
-    part, zero = Observations(rng, frame, 5, batch).sums(280.0), Sums.zero(frame, batch)
-    for merged in [Sums.merge([zero, part, zero], frame), Sums.merge([part, zero], frame)]:
-        assert merged.window == part.window
-        assert merged.gram.equals(part.gram)
-        assert close(merged.moment, part.moment, 0.0)
-        assert np.all(merged.power == part.power)
-        assert np.all(merged.reference == (280.0 if part.has_weight else merged.reference))
-    nothing = Sums.merge([zero, zero], frame)
-    assert same_contents(nothing, zero)
-    assert nothing.full_moment(frame).shape == (*frame.sizes, *batch)
 
 
 def test_a_part_without_weight_does_not_decide_the_reference():
@@ -204,26 +168,3 @@ def test_merged_tallies_add_counts_and_keep_the_first_places():
     assert Tally.from_dict(json.loads(json.dumps(a.to_dict()))) == a
     parts = [Sums(**{**vars(Sums.zero(FRAME)), "tally": tally}) for tally in (a, b)]
     assert Sums.merge(parts, FRAME).tally == Tally(4, 6, (0, 4), (7, 7))
-
-
-def test_sums_that_do_not_fit_are_refused():
-    frame = FRAME
-    with pytest.raises(ValueError, match=r"no sums to combine; Sums\.zero"):
-        Sums.merge([], frame)
-    with pytest.raises(
-        ValueError, match=r"\[3\] coefficient axes and \[0, 1\] batch axes cannot be combined"
-    ):
-        Sums.merge([Sums.zero(frame), Sums.zero(frame, (2,))], frame)
-    with pytest.raises(ValueError, match="there are 1 batch axes; cannot concatenate along batch axis 1"):
-        Sums.concatenate([Sums.zero(frame, (2,))], 1, frame)
-    fields = vars(Sums.zero(frame))
-    with pytest.raises(ValueError, match=r"moment of shape \(1, 2, 3\) does not fit the window"):
-        Sums(**{**fields, "moment": np.zeros((1, 2, 3))})
-    with pytest.raises(ValueError, match="weight has 1 batch axes and the moment 0"):
-        Sums(**{**fields, "weight": np.zeros(2)})
-    arrays, meta = Sums.zero(frame).to_arrays()
-    del arrays["moment"]
-    with pytest.raises(
-        ValueError, match=r"the arrays \['moment'\] are missing among .*; write the file again"
-    ):
-        Sums.from_arrays(arrays, meta)
