@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xspline as xs
-from tests.spaces.cases import ALL, NUMBER, TIME, bound, splines
+from tests.spaces.cases import ALL, NUMBER, TIME, bound
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Union, as_basis
 
 DELTA = Axis("timedelta")
@@ -45,17 +45,6 @@ def test_text_and_json_rebuild_a_basis(basis: Basis) -> None:
     assert Basis.from_dict(data) == again == Basis.from_dict(again.to_dict())
     assert pickle.loads(pickle.dumps(basis)) == basis
     assert hash(again) == hash(Basis.from_dict(data))
-
-
-@pytest.mark.parametrize("basis", ALL.values(), ids=ALL.keys())
-def test_binding_again_changes_nothing(basis: Basis) -> None:
-    assert bound(basis) == basis == Basis.from_dict(basis.to_dict())
-    assert not basis.needs_extent
-
-
-@given(splines())
-def test_drawn_splines_survive_json(basis: BSpline) -> None:
-    assert Basis.from_dict(json.loads(json.dumps(basis.to_dict()))) == basis == bound(basis)
 
 
 def test_text_is_short() -> None:
