@@ -38,14 +38,6 @@ def test_the_solution_is_that_of_cole_and_hopf(kappa: float, t: float) -> None:
     )
 
 
-def test_time_steps_are_of_fourth_order() -> None:
-    x = np.linspace(0, 6, 50)
-    coarse, middle, fine = (
-        xs.synthetic.burgers(size=64, step=step)(x=x, t=1.0) for step in (0.02, 0.01, 0.001)
-    )
-    assert 12 < np.abs(coarse - fine).max() / np.abs(middle - fine).max() < 20
-
-
 def test_an_unstable_step_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"step=0\.01 is unstable with kappa=0\.1 and size=256; pass at most 0\.0016"
