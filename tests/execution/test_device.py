@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import sys
 import types
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -21,7 +20,6 @@ from tests.execution.cases import (
     PLANE,
     SHAPE,
     Array,
-    Flaky,
     assert_same,
     chunked,
     grid,
@@ -163,14 +161,6 @@ def test_values_come_back_from_the_gpu(moved: Moved) -> None:
     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
-def test_masked_entries_stay_missing(moved: Moved, dtype: str) -> None:
-    data = np.ma.masked_greater(np.nan_to_num(100 * values()).astype(dtype), 50)
-    result, expected = (sums([grid(data)], SPACE, device=device)[0] for device in ("cuda", None))
-    assert result.tally.missing == np.ma.count_masked(data) > 0
-    assert_same(result, expected, SPACE)
-
-
 def test_coordinates_of_observations_move_with_them(moved: Moved) -> None:
     count, rng = 1000, np.random.default_rng(0)
     at = tuple(rng.random(count) for _ in range(2))
@@ -195,13 +185,6 @@ def test_each_step_is_read_and_moved_once(moved: Moved, gaps: str) -> None:
     reads = [sorted(source.values.reads, key=str) for source in sources]
     assert reads[0] == reads[1]
     assert len(reads[0]) == len(moved) >= 5
-
-
-def test_a_read_that_fails_on_its_way_to_a_gpu_is_named(moved: Moved, tmp_path: Path) -> None:
-    source = grid(Flaky(values(), tmp_path, 3, PermissionError))
-    with pytest.raises(PermissionError, match="failed") as caught:
-        sums([source], SPACE, device="cuda")
-    assert any("while reading sst[0:30, 0:14, 0:12]" in note for note in caught.value.__notes__)
 
 
 @pytest.mark.parametrize("declared", [True, False])

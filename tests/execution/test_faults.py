@@ -204,20 +204,6 @@ def test_same_bits_when_workers_are_killed(
     assert set(client.run(os.getpid).values()) != before
 
 
-@pytest.mark.simulation
-def test_same_bits_when_nannies_restart_workers(store: Path, traps: Traps, client: Client) -> None:
-    expected = undisturbed(store, "regions")
-    traps.set(MIDDLE, "wait")
-    fits: list[bytes] = []
-    fit = threading.Thread(target=lambda: fits.append(fitted(store, "regions")))
-    fit.start()
-    until(lambda: traps.marked("reached"))
-    client.restart_workers(list(client.scheduler_info()["workers"]))
-    traps.mark("go")
-    fit.join()
-    assert fits == [expected]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_same_bits_when_reads_fail_in_passing(store: Path, traps: Traps, client: Client, form: str) -> None:

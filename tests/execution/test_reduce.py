@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 from tests.execution.cases import (
     BATCH,
     LINE,
-    OBS,
-    PLANE,
     SHAPE,
     SPACE,
     Array,
@@ -34,7 +32,7 @@ from tests.execution.cases import (
 from xspline.execution import Source, compute, lazy_sums, sums
 from xspline.execution.dask_api import Task
 from xspline.kernels import Group, Layout
-from xspline.spaces import BSpline, Space
+from xspline.spaces import Space
 from xspline.sums import Sums
 
 
@@ -100,66 +98,6 @@ def test_weights_in_every_form(weight: tuple[tuple[int, ...], np.ndarray], form:
     assert_same(summed(source, limits=sizes), expected, SPACE)
 
 
-@pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("lazy", ["values", "coordinates", "both", "reader"])
-def test_scattered_observations(large: bool, lazy: str) -> None:
-    sizes = limits(whole_bytes=0) if large else limits()
-    rng = np.random.default_rng(3)
-    y, x = rng.normal(size=500), rng.random((2, 500))
-    expected = summed(Source(y, tuple(x), (), OBS), PLANE)
-    data: Any = Array(y, (50,)) if lazy == "reader" else (y if lazy == "coordinates" else chunked(y, 120))
-    where = tuple(x) if lazy in ("values", "reader") else tuple(chunked(c, 99) for c in x)
-    assert_same(summed(Source(data, where, (), OBS), PLANE, limits=sizes), expected, PLANE)
-
-
-def test_curvilinear_grid_with_chunked_coordinates() -> None:
-    rng = np.random.default_rng(4)
-    layout = Layout((Group((1, 2), (0, 1)), Group((0,), (2,))))
-    where = Space({**{n: b for n, (_, b) in PLANE.axes.items()}, "t": BSpline(5, domain=(0.0, 1.0))})
-    y, (lat, lon) = rng.normal(size=(10, 20, 30)), rng.random((2, 20, 30))
-    t = np.linspace(0, 1, 10)
-    expected = summed(Source(y, (lat, lon, t), (), layout), where)
-    lazy = (chunked(lat, (5, 30)), chunked(lon, (20, 7)), t)
-    assert_same(summed(Source(chunked(y, (4, 9, 8)), lazy, (), layout), where), expected, where)
-    assert_same(summed(Source(Array(y, (1, 20, 30)), lazy, (), layout), where), expected, where)
-
-
-@pytest.mark.parametrize("gaps", ["none", "static", "any"])
-@pytest.mark.parametrize("form", ["dask", "reader", "small reads"])
-def test_batch_members_stay_apart(gaps: str, form: str) -> None:
-    sizes = limits(1) if form == "small reads" else limits()
-    y = values(gaps=gaps)
-    t = positions(SHAPE)[:1]
-    expected = summed(Source(y, t, (), BATCH), LINE)
-    data = chunked(y, (7, 5, 4)) if form == "dask" else Array(y, (7, 5, 4))
-    result = summed(Source(data, t, (), BATCH), LINE, limits=sizes)
-    assert result.batch == SHAPE[1:]
-    assert_same(result, expected, LINE)
-    if gaps == "none":
-        assert result.gram.batch == (1, 1), "a full grid shares its factor among all members"
-
-
-def test_batch_axes_in_another_order() -> None:
-    y, t = values(), positions(SHAPE)[:1]
-    turned = Layout((Group((0,), (0,)),), (2, 1))
-    result = summed(Source(chunked(y, (7, 5, 4)), t, (), turned), LINE)
-    assert result.batch == (SHAPE[2], SHAPE[1])
-    assert_same(result, summed(Source(y, t, (), turned), LINE), LINE)
-
-
-def test_a_scalar_coordinate_where_every_dimension_is_batch() -> None:
-    layout = Layout((Group((), (0,)),), (0, 1, 2))
-    source = Source(chunked(values(), (7, 5, 4)), (np.asarray(0.5),), (), layout)
-    expected = summed(Source(values(), (np.asarray(0.5),), (), layout), LINE)
-    assert_same(summed(source, LINE), expected, LINE)
-
-
-def test_pooled_dimensions_are_summed_over() -> None:
-    layout = Layout((Group((0,), (0,)), Group((1,), ()), Group((2,), ())))
-    source = Source(chunked(values(), (7, 5, 4)), positions(SHAPE)[:1], (), layout)
-    assert_same(summed(source, LINE), summed(Source(values(), positions(SHAPE)[:1], (), layout), LINE), LINE)
-
-
 @pytest.mark.parametrize("shape", [(0, 14, 12), (30, 14, 0)])
 @pytest.mark.parametrize("form", ["memory", "dask", "reader"])
 def test_no_data_have_zero_sums(shape: tuple[int, ...], form: str) -> None:
@@ -172,20 +110,6 @@ def test_no_data_have_zero_sums(shape: tuple[int, ...], form: str) -> None:
     assert not result.gram.terms
     batch = summed(Source(data, positions(shape)[:1], (), BATCH), LINE)
     assert batch.batch == shape[1:]
-
-
-def test_unknown_chunks_are_refused() -> None:
-    x = da.from_array(np.arange(20.0), chunks=5)
-    source = Source(x[x > 3], (np.arange(16.0),), (), Layout((Group((0,), (0,)),)), "obs")
-    with pytest.raises(ValueError, match=r"obs: chunk sizes along axis 0 are unknown.*compute_chunk_sizes"):
-        summed(source, LINE)
-
-
-def test_tallies_point_into_the_whole() -> None:
-    y = values(gaps="none")
-    y[17, 9, 3] = np.inf
-    for data in (chunked(y, (7, 5, 4)), Array(y, (7, 5, 4))):
-        assert summed(grid(data)).tally.infinity == (17, 9, 3)
 
 
 def test_several_sources_are_computed_once() -> None:
