@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 
 from tests import scatter
-from tests.solve.cases import Case, close, gaps, grid, space_of, static, with_multiplicity
+from tests.solve.cases import Case, gaps, grid, space_of, static, with_multiplicity
 from tests.solve.test_iterative import roughness
 from xspline.solve import Ridge, Roughness, factorise
 from xspline.solve.errors import ConvergenceError
-from xspline.solve.kronecker.pcg import KroneckerSum
-from xspline.solve.kronecker.roots import data_root
-from xspline.solve.krylov import square_root
 from xspline.spaces import Axis, BSpline, Space
 
 
@@ -28,48 +25,6 @@ def clouds(space: Space, seed: int = 0, per: float = 2.5) -> Case:
     w = (rng.random(tuple(map(len, xs))) < 0.67).astype(float)
     w[tuple(slice(n // 4, n // 4 + n // 3) for n in w.shape)] = 0.0
     return Case(space, xs, np.zeros(w.shape), w)
-
-
-@pytest.mark.parametrize("rank", [1, 7, 30])
-def test_a_square_root_is_that_of_eigenvalues(rank: int) -> None:
-    rng = np.random.default_rng(0)
-    vectors = np.linalg.qr(rng.normal(size=(30, 30)))[0]
-    values = np.where(np.arange(30) < rank, np.linspace(0.5, 2, 30), 0.0)
-    matrix, z = (vectors * values) @ vectors.T, rng.normal(size=(4, 30))
-    z[3] = 0.0
-    expected = z @ (vectors * np.sqrt(values)) @ vectors.T
-    assert close(square_root(lambda v: v @ matrix, z), expected, 1e-3)
-
-
-@pytest.mark.parametrize("per", [0.6, 1.5, 3.0])
-def test_the_root_of_observations_with_gaps_is_one_of_their_matrix(per: float) -> None:
-    """Of fewer observations than coefficients and of more; coefficients without any get 0."""
-    space = plane(12, 10)
-    case = clouds(space, per=per)
-    gram, dense = case.general(), case.dense
-    empty = np.diagonal(dense) == 0
-
-    def matvec(v: np.ndarray) -> np.ndarray:
-        return np.asarray(v.reshape(len(v), -1) @ dense).reshape(v.shape)
-
-    root = data_root(matvec, gram.diagonal(space.frame), space)
-    columns = root(np.eye(space.size).reshape(-1, *space.shape)).reshape(space.size, -1).T
-    assert (columns[empty] == 0).all()
-    assert close(columns @ columns.T, dense, 0.01)
-
-
-@pytest.mark.parametrize("kinds", [("cubic", "circle"), ("linear", "season"), ("uneven", "union")])
-def test_the_roots_of_a_penalty_are_those_of_its_matrix(kinds: tuple[str, ...]) -> None:
-    space = space_of(*kinds)
-    penalty = (Roughness({"a": 0.3}, order=1) + Ridge(0.1)).gram(space)
-    terms = KroneckerSum.of(penalty.terms, space.frame)
-    total = np.zeros((space.size, space.size))
-    for scale, (i, j) in terms.terms:
-        root = np.kron(terms.roots[0][i], terms.roots[1][j])
-        total += scale * root @ root.T
-    assert close(total, penalty.to_dense(space.frame), 1e-12)
-    few = terms.perturbations(3, np.random.default_rng(0))
-    assert few.shape == (3, *space.shape)
 
 
 def test_draws_that_would_be_wrong_are_refused() -> None:

@@ -12,16 +12,12 @@ from xspline.spaces import Space
 
 from .cases import (
     BASES,
-    Case,
-    close,
     coordinates_of,
     product,
     rngs,
     select,
     space_of,
-    static,
     weights_of,
-    with_multiplicity,
 )
 from .test_solvers import check, well_posed
 
@@ -61,37 +57,6 @@ def test_separable_is_admitted_where_a_factor_is_not_smoothed(
             select(gram, penalty.gram(space), space.frame, "separable")
 
 
-@pytest.mark.parametrize("axes", [[0], [1], [0, 1]])
-def test_members_that_differ_by_a_multiplicity_are_solved(axes: list[int]) -> None:
-    space, rng = space_of("linear", "circle", "season"), np.random.default_rng(2)
-    case, gram = static(space, rng, (2, 3))
-    v = np.array([[1.0, 0.0, 3.0], [3.0, 1.0, 1.0]])
-    case, gram = with_multiplicity(case, gram, np.where(v > 0, v, 0.5))
-    check(case, gram, smoothed(space, axes), "separable")
-    _, gram = with_multiplicity(*static(space, np.random.default_rng(2), (2, 3)), v)
-    factorisation = factorise(gram, smoothed(space, axes).gram(space), space, "separable")
-    np.testing.assert_array_equal(factorisation.determined, v > 0)
-    np.testing.assert_array_equal(np.isnan(factorisation.edf()), v == 0)
-
-
-@pytest.mark.parametrize("solver", [None, "separable", "banded"])
-@pytest.mark.parametrize("strength", [1e-3, 1.0, 1e3])
-def test_smoothing_space_does_not_determine_too_few_times(solver: str | None, strength: float) -> None:
-    """Three times do not determine five waves, however much space is smoothed."""
-    space, rng = space_of("linear", "linear", "season"), np.random.default_rng(0)
-    xs = (np.linspace(0, 1, 9), np.linspace(0, 1, 9), np.array([0.25, 0.25, 1.0]))
-    mask = np.ones((9, 9))
-    mask[4, 4] = 0
-    case, gram = product(space, xs, [((0, 1), mask), ((2,), np.ones(3))], rng)
-    match = (
-        r"nearly dependent, most of all the one at a [\d.]+, b [\d.]+, c (x1|cos1|sin1|const); pass a larger"
-    )
-    with pytest.raises(SingularSystemError, match=match):
-        factorise(gram, Roughness({"a": strength, "b": strength}, order=1).gram(space), space, solver)
-    assert factorise(gram, Ridge(1e-3).gram(space), space, "separable").determined
-    assert isinstance(case, Case)
-
-
 @pytest.mark.parametrize("solver", ["separable", "banded"])
 def test_a_gap_that_smoothing_does_not_bridge_is_singular(solver: str) -> None:
     """No observations along a whole meridian, and smoothing along meridians only."""
@@ -103,16 +68,3 @@ def test_a_gap_that_smoothing_does_not_bridge_is_singular(solver: str) -> None:
     ):
         factorise(gram, Roughness({"a": 1.0}, order=1).gram(space), space, solver)
     assert factorise(gram, Roughness({"b": 1.0}, order=1).gram(space), space, solver).determined
-
-
-def test_strengths_of_any_size_give_the_log_determinant() -> None:
-    """log|A| against the banded one, where the smoothed part is next to nothing and next to everything."""
-    space, rng = space_of("linear", "circle", "season"), np.random.default_rng(1)
-    _, gram = static(space, rng)
-    for strength in (1e-12, 1e-3, 1e3, 1e7):
-        penalty = Roughness({"a": strength, "b": 3 * strength}, order=1).gram(space)
-        apart, whole = (factorise(gram, penalty, space, name) for name in ("separable", "banded"))
-        np.testing.assert_allclose(apart.logdet(), whole.logdet(), rtol=1e-10)
-        rough = [Roughness({name: strength}, order=1).gram(space) for name in "ab"]
-        np.testing.assert_allclose(apart.traces(rough), whole.traces(rough), rtol=1e-6)
-        assert close(apart.inverse_pairs(), whole.inverse_pairs(), 1e-7)

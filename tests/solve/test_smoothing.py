@@ -125,14 +125,6 @@ def test_the_score_is_its_definition(kinds: Any, structure: Any, batch: Any, met
     np.testing.assert_allclose(point.hessian, hessian, rtol=1e-6, atol=1e-7)
 
 
-def test_a_linear_spline_is_smoothed_by_its_first_derivative() -> None:
-    case, gram = noisy_wave(("linear", "cubic"), gaps)
-    rows, model = rows_of(case, order=1), model_of(case, gram, order=1)
-    rho = np.array([-1.0, -2.0])
-    assert np.isclose(Reml(model, rho).value, reference.reml(rows[0], rho), rtol=1e-10)
-    assert choose(case.sums(gram), case.space, "gcv").penalty.order == 1
-
-
 def bases(**named: Any) -> Space:
     return Space(named, axes={name: Axis() for name in named})
 

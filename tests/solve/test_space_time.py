@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import functools
-import json
 
 import numpy as np
 import pytest
 
-import xspline
 from xspline.solve import (
-    Penalty,
     Ridge,
     Roughness,
     SingularSystemError,
     Sobolev,
     SpaceTime,
     choose,
-    penalty_code,
-    rounded,
     solve,
 )
 from xspline.solve.families.base import Family
@@ -217,13 +212,6 @@ PENALTIES = [
         Sobolev({1: 0.5, 2: 1e-3}, {"a": 1.0, "b": 3.0}), Roughness({"t": 0.1}) + Roughness({"t": 2.0}, 0)
     ),
 ]
-
-
-@pytest.mark.parametrize("penalty", PENALTIES, ids=repr)
-def test_it_comes_back_from_its_text(penalty: SpaceTime) -> None:
-    assert Penalty.from_dict(json.loads(json.dumps(penalty.to_dict()))) == penalty
-    assert eval(penalty_code(penalty), {"xs": xspline}) == penalty
-    assert rounded(penalty) == penalty
 
 
 def test_gaps_of_their_own_are_refused() -> None:
