@@ -193,13 +193,6 @@ def test_a_checkpoint_tells_cells_from_points(tmp_path: Path) -> None:
         assert mine.digest == xs.statistics(data, SPACE, support=support).parts[0].digest
 
 
-def test_cells_and_points_of_equal_labels_are_different_factors() -> None:
-    data = boxes()
-    parts = [xs.statistics(data, SPACE, support=s, holder=str(s)) for s in ("cells", None)]
-    keys = [{f.key for term in p.parts[0].sums["u"].gram.terms for f in term} for p in parts]
-    assert not keys[0] & keys[1]
-
-
 # ---- what compares with observations
 
 

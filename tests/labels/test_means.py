@@ -11,11 +11,9 @@ import xspline as xs
 from tests import scatter
 from tests.labels.test_uncertainty import dense_covariance
 from tests.products import SEASONS, sst
-from xspline.kriging import fitting
 from xspline.kriging.likelihood import Windows
 from xspline.kriging.model import matern
 from xspline.labels.fine.field import rows_of as functions_at
-from xspline.labels.functionals import whole
 
 # Knots at whole degrees, a circle, and seasons with a trend.
 BASES = {"lat": xs.BSpline(7), "lon": xs.BSpline(6), "time": SEASONS}
@@ -456,39 +454,6 @@ def test_errors_of_a_fine_field_are_the_dense_formula() -> None:
     np.testing.assert_allclose(result.u_functional_covariance / size, expected / size, atol=5e-4)
     np.testing.assert_allclose(result.u_functional_stderr**2, np.diagonal(result.u_functional_covariance))
     assert result.u_functional_stderr.method == "exact" and "neighbours" in result.u_functional_stderr.comment
-
-
-def test_errors_of_a_fine_field_at_points_are_those_of_maps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "MANY", fitting.FEW)  # windows of the data, which take time
-    rng, y, x = np.random.default_rng(0), np.arange(36.0), np.arange(40.0)
-    values = np.sin(x / 4) * np.cos(y / 5)[:, None] + rng.normal(0, 0.2, (36, 40))
-    values[8:16, 10:24] = np.nan
-    pair = xr.DataArray([values, values + 1, np.zeros((36, 40))], {"y": y, "x": x}, ("k", "y", "x"), "u")
-    field = pair.spline.fit({"y": 4, "x": 4}, fine=True)
-    at = xr.DataArray(np.eye(4), {"y": [3.0, 11.0, 12.5, 30.2]}, ("of", "y"))
-    result = field.functional(at, x=[5.0, 17.5], covariance=True)
-    expected = field.stderr(y=at.y.values, x=[5.0, 17.5]).rename(y="of").transpose(*result.u_functional.dims)
-    assert result.u_functional_stderr.isel(k=2).isnull().all()  # values that are all equal have no fine field
-    np.testing.assert_allclose(result.u_functional_stderr[..., :2], expected[..., :2], rtol=0.04)
-
-
-def test_errors_of_a_fine_field_in_groups_of_labels(bare: xs.Field, monkeypatch: pytest.MonkeyPatch) -> None:
-    box = {"lat": (-10.0, 10.0)}
-    expected = bare.mean(box, stderr=True).sst_stderr
-    observations = bare.statistics.count
-    monkeypatch.setattr(whole, "MAX_PAIRS", 8 * 6 * (observations + 20) * 5)
-    np.testing.assert_allclose(bare.mean(box, stderr=True).sst_stderr, expected, rtol=1e-6)
-    with pytest.raises(
-        xs.TooLargeError, match=r"the covariance of 16 labels of 'sst' takes .* pass fewer labels"
-    ):
-        bare.mean(box, covariance=True)
-    monkeypatch.setattr(whole, "MAX_PAIRS", 10_000)
-    with pytest.raises(
-        xs.TooLargeError, match=r"is a sum over .* pairs of places, more than .* smaller ranges"
-    ):
-        bare.mean(stderr=True)
-    with pytest.raises(ValueError, match="method='jackknife': the errors of a field with a fine part"):
-        bare.mean(box, stderr=True, method="jackknife")
 
 
 def test_errors_of_a_fine_field_of_scattered_points() -> None:
