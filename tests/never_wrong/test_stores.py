@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -148,18 +147,3 @@ def test_a_damaged_chunk_is_named(tmp_path: Path, chunks: Any) -> None:
     notes = " ".join(caught.value.__notes__)
     assert "while reading adt[32:48, 12:24, 0:15]" in notes
     assert "time=2002-09-01…2003-12-01, lat=0.869" in notes and "adt.zarr" in notes
-
-
-def test_blocks_of_unknown_length(tmp_path: Path) -> None:
-    known = da.from_array(np.sin(np.arange(100.0)), chunks=10)
-    unknown = known[known > -2]
-    values = xr.DataArray(unknown, dims="x", name="u")
-    advice = r"the length of x is not known.*compute_chunk_sizes"
-    for data in (values, values.to_dataset()):
-        for call in (data.spline.fit, data.spline.statistics, data.spline.plan, data.spline.space):
-            with pytest.raises(ValueError, match=advice):
-                call(x=xs.BSpline(5, domain=(0.0, 100.0)))
-    weights = xr.DataArray(unknown, dims="x")
-    data = xr.DataArray(np.zeros(100), {"x": np.arange(100.0)}, "x", "u")
-    with pytest.raises(ValueError, match="the length of x is not known"):
-        data.spline.fit(x=5, weights=weights)
