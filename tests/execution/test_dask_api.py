@@ -7,7 +7,6 @@ from concurrent.futures import CancelledError
 from types import SimpleNamespace
 
 import dask
-import dask.array as da
 import distributed
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from distributed.client import FutureCancelledError
 from tests.execution.cases import SPACE, Array, chunked, grid, limits, values
 from xspline.execution import ClusterLostError, WorkerMemoryError, lazy_sums, sums
 from xspline.execution.dask_api import (
-    InputGraph,
     active_client,
     cluster_errors_explained,
 )
@@ -27,16 +25,6 @@ RELEASES = f"Dask {dask.__version__} and distributed {distributed.__version__} c
 
 def changed(what: str) -> str:
     return f"{what}: {RELEASES}; xspline/execution/dask_api.py has to follow"
-
-
-def test_tasks_that_are_tried_again_keep_that_mark() -> None:
-    blocks = da.from_array(np.ones(6), chunks=3)
-    inputs = InputGraph.of([], [blocks])
-    before = [
-        dict(dask.optimize(blocks)[0].dask)[key].data_producer for key in inputs.keys[blocks.name].values()
-    ]
-    after = [inputs.graph[key].data_producer for key in inputs.keys[blocks.name].values()]
-    assert after == before
 
 
 # The client

@@ -8,7 +8,6 @@ import types
 from typing import Any
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, Scheduler, SpecCluster, Worker, get_task_stream
@@ -16,8 +15,6 @@ from distributed import Client, Scheduler, SpecCluster, Worker, get_task_stream
 from tests.duck import Duck
 from tests.execution.cases import (
     GRID,
-    OBS,
-    PLANE,
     SHAPE,
     Array,
     assert_same,
@@ -30,7 +27,6 @@ from tests.execution.cases import (
 )
 from xspline.execution import (
     Gpu,
-    Source,
     check_device,
     evaluate,
     has_gpu,
@@ -42,7 +38,6 @@ from xspline.execution import (
     to_device,
 )
 from xspline.execution.device.gpu import on_gpu_workers
-from xspline.execution.source import is_dask
 
 STEPS = limits(8000, gpu_step_bytes=8000)
 
@@ -159,18 +154,6 @@ def test_values_come_back_from_the_gpu(moved: Moved) -> None:
     assert moved == [SPACE.shape]
     assert isinstance(out, np.ndarray)
     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
-
-
-def test_coordinates_of_observations_move_with_them(moved: Moved) -> None:
-    count, rng = 1000, np.random.default_rng(0)
-    at = tuple(rng.random(count) for _ in range(2))
-    for data in (rng.normal(size=count), da.from_array(rng.normal(size=count), chunks=400)):
-        source = Source(data, at, (), OBS)
-        moved.clear()
-        result, expected = (sums([source], PLANE, device=device)[0] for device in ("cuda", None))
-        rows = [n for n in (data.chunks[0] if is_dask(data) else (count,)) for _ in range(3)]
-        assert sorted(moved) == sorted((n,) for n in rows)
-        assert_same(result, expected, PLANE)
 
 
 @pytest.mark.parametrize("gaps", ["static", "any"])

@@ -204,8 +204,7 @@ def test_same_bits_when_workers_are_killed(
     assert set(client.run(os.getpid).values()) != before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["regions", pytest.param("chunks", marks=pytest.mark.slow)])
 def test_same_bits_when_reads_fail_in_passing(store: Path, traps: Traps, client: Client, form: str) -> None:
     expected = undisturbed(store, form)
     for key in (FIRST, MIDDLE, LAST):

@@ -73,19 +73,6 @@ def test_each_block_is_made_once_by_some_tens_of_tasks() -> None:
     assert len(made) == 120
 
 
-def test_blocks_of_other_kinds_are_joined_as_they_are() -> None:
-    """Masks stay, and the first block's type does not narrow the others."""
-    data = values(gaps="none")
-    hidden = np.random.default_rng(1).random(SHAPE) > 0.7
-    masked = made_by(lambda box: np.ma.masked_array(np.where(hidden, 9e9, data)[box], hidden[box]), (1, 7, 6))
-    assert_same(summed(grid(masked)), summed(grid(np.where(hidden, np.nan, data))), SPACE)
-    mixed = made_by(
-        lambda box: np.rint(data[box]).astype("i2") if box[0].start == 0 else data[box], (1, 7, 6)
-    )
-    expected = np.concatenate([np.rint(data[:1]), data[1:]])
-    assert_same(summed(grid(mixed)), summed(grid(expected)), SPACE)
-
-
 @pytest.mark.usefixtures("client")
 def test_blocks_that_workers_hold_stay_where_they_are() -> None:
     expected = summed(grid())

@@ -9,8 +9,6 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.execution.cases import (
     SHAPE,
@@ -71,17 +69,6 @@ def test_the_sums_of_a_holder_are_those_of_its_rows_selected(form: str, axis: in
     source = with_holders(grid(FORMS[form](values(), (7, 5, 6))), axis, codes)
     (by_holder,) = sums([source], SPACE)
     assert_own(by_holder, source, SPACE)
-
-
-@settings(max_examples=5)
-@given(st.data())
-def test_any_labels_in_any_chunks(data: st.DataObject) -> None:
-    axis = data.draw(st.integers(0, 2), label="axis")
-    seed, count = data.draw(st.integers(0, 99), label="seed"), data.draw(st.integers(1, 6), label="holders")
-    codes = np.unique(np.random.default_rng(seed).integers(0, count, SHAPE[axis]), return_inverse=True)[1]
-    chunks = tuple(data.draw(st.integers(3, n), label="chunk") for n in SHAPE)
-    source = with_holders(grid(chunked(values(), chunks)), axis, codes)
-    assert_own(sums([source], SPACE)[0], source, SPACE)
 
 
 @pytest.mark.parametrize("read", [1000, 8 * 2**20])

@@ -15,8 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.execution.cases import (
-    BATCH,
-    LINE,
     SHAPE,
     SPACE,
     Array,
@@ -75,41 +73,6 @@ def test_regions_of_a_store_give_the_sums_of_the_whole(
     reader = Array(values(), chunks)
     assert_same(summed(grid(reader), limits=limits(read)), pooled["any"], SPACE)
     assert sum(np.prod([s.stop - s.start for s in box]) for box in reader.reads) == np.prod(SHAPE)
-
-
-WEIGHTS = {
-    "one axis": ((1,), np.linspace(1.0, 2.0, SHAPE[1])),
-    "two axes": ((0, 2), np.random.default_rng(1).random((SHAPE[0], SHAPE[2]))),
-    "all axes": ((0, 1, 2), np.random.default_rng(2).random(SHAPE)),
-}
-
-
-@pytest.mark.parametrize("weight", WEIGHTS.values(), ids=WEIGHTS.keys())
-@pytest.mark.parametrize(
-    "tier, form", [("memory", "dask"), ("dask", "large"), ("reader", "memory"), ("reader", "reader")]
-)
-def test_weights_in_every_form(weight: tuple[tuple[int, ...], np.ndarray], form: str, tier: str) -> None:
-    axes, w = weight
-    expected = summed(grid(weights=(weight,)))
-    sizes = limits(whole_bytes=0) if form == "large" else limits()
-    given = {"dask": lambda: chunked(w, 5), "reader": lambda: Array(w, None)}.get(form, lambda: w)()
-    data = {"dask": lambda: chunked(values(), (8, 7, 12)), "reader": lambda: Array(values(), (8, 7, 12))}
-    source = grid(data.get(tier, values)(), weights=((axes, given),))
-    assert_same(summed(source, limits=sizes), expected, SPACE)
-
-
-@pytest.mark.parametrize("shape", [(0, 14, 12), (30, 14, 0)])
-@pytest.mark.parametrize("form", ["memory", "dask", "reader"])
-def test_no_data_have_zero_sums(shape: tuple[int, ...], form: str) -> None:
-    y = np.ones(shape)
-    data = {"memory": y, "dask": chunked(y, -1), "reader": Array(y, None)}[form]
-    result = summed(
-        Source(data, positions(shape), (), Layout((Group((0,), (0,)), Group((1,), (1,)), Group((2,), (2,)))))
-    )
-    assert result.count == 0
-    assert not result.gram.terms
-    batch = summed(Source(data, positions(shape)[:1], (), BATCH), LINE)
-    assert batch.batch == shape[1:]
 
 
 def test_several_sources_are_computed_once() -> None:

@@ -14,23 +14,17 @@ from distributed import Client
 from tests.execution.cases import (
     GRID,
     SHAPE,
-    Array,
     chunked,
     counted_computes,
-    grid,
-    limits,
     positions,
     space,
-    values,
 )
 from tests.execution.memory import peak_of
 from tests.execution.test_device import moved
-from xspline.execution import compute, deferred, evaluate, lazy_sums
+from xspline.execution import evaluate
 from xspline.execution.dask_api import Task
 from xspline.kernels import Group, Layout
-from xspline.kernels import evaluate as evaluate_values
 from xspline.spaces import BSpline, Space
-from xspline.sums import Sums
 
 __all__ = ["moved"]
 
@@ -54,19 +48,6 @@ def test_blocks_give_the_whole(chunks: Any, orders: tuple[int, ...]) -> None:
 
 def pairs_of(batch: tuple[int, ...] = ()) -> np.ndarray:
     return np.random.default_rng(5).normal(size=(*SPACE.shape, *SPACE.frame.offsets, *batch))
-
-
-@pytest.mark.parametrize("chunks", [5, (7, 5, -1), "auto"])
-@pytest.mark.parametrize("orders", [(0, 0, 0), (1, 0, 2)])
-def test_blocks_of_forms_give_the_whole(chunks: Any, orders: tuple[int, ...]) -> None:
-    given = (pairs_of(), positions(SHAPE), GRID, SPACE, orders, SHAPE)
-    with counted_computes(allowed=0):
-        lazy = evaluate(*given, pairs=True, chunks=chunks)
-        expected = evaluate(*given, pairs=True)
-    assert (lazy.shape, lazy.dtype) == (SHAPE, np.float64)
-    assert isinstance(expected, np.ndarray)
-    np.testing.assert_array_equal(expected, evaluate_values(*given[:-1], pairs=True))
-    np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
 
 
 def test_a_slice_evaluates_only_its_blocks() -> None:
@@ -95,66 +76,6 @@ def test_chunked_coordinates_make_the_result_lazy() -> None:
     np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-12)
     assert unasked.chunks == ((10,), (5, 5, 5, 5), (10, 10, 10))
     np.testing.assert_allclose(unasked.compute(), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_values_at_scattered_points(large: bool) -> None:
-    sizes = limits(whole_bytes=0) if large else limits()
-    layout = Layout((Group((0,), (0, 1, 2)),))
-    x = tuple(np.random.default_rng(2).random((3, 100)))
-    expected = evaluate(COEFFICIENTS, x, layout, SPACE, (0, 0, 0), (100,))
-    lazy = evaluate(COEFFICIENTS, x, layout, SPACE, (0, 0, 0), (100,), chunks=(33,), limits=sizes)
-    np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("extent", [1, 14])
-def test_batch_members_are_cut_with_their_block(extent: int) -> None:
-    line = Space({"t": BSpline(6, domain=(0.0, 1.0))})
-    layout = Layout((Group((0,), (0,)),), (1, 2))
-    c = np.random.default_rng(3).normal(size=(6, extent, 12))
-    shape = (30, 14, 12)
-    full = np.broadcast_to(c, (6, 14, 12))
-    expected = evaluate(np.ascontiguousarray(full), positions(shape)[:1], layout, line, (0,), shape)
-    lazy = evaluate(c, positions(shape)[:1], layout, line, (0,), shape, chunks=(11, 5, 5))
-    np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-12)
-
-
-def test_scalar_and_empty_targets() -> None:
-    layout = Layout((Group((), (0,)), Group((), (1,)), Group((), (2,))))
-    point = tuple(np.asarray(0.3) for _ in range(3))
-    expected = evaluate(COEFFICIENTS, point, layout, SPACE, (0, 0, 0), ())
-    lazy = evaluate(COEFFICIENTS, point, layout, SPACE, (0, 0, 0), (), chunks=())
-    assert lazy.compute() == pytest.approx(float(expected))
-    nothing = (np.empty(0), *positions(SHAPE)[1:])
-    assert evaluate(COEFFICIENTS, nothing, GRID, SPACE, (0, 0, 0), (0, 14, 12)).shape == (0, 14, 12)
-    empty = evaluate(COEFFICIENTS, nothing, GRID, SPACE, (0, 0, 0), (0, 14, 12), chunks=4)
-    assert empty.compute().shape == (0, 14, 12)
-
-
-def test_lazy_coefficients_give_the_same_values() -> None:
-    lazy = evaluate(chunked(COEFFICIENTS, 4), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE)
-    np.testing.assert_allclose(lazy.compute(), whole(), rtol=1e-13, atol=1e-13)
-
-
-def total(*parts: Sums) -> np.ndarray:
-    return Sums.merge(parts, SPACE.frame).full_moment(SPACE.frame)
-
-
-def test_deferred_waits_for_its_parts() -> None:
-    reader = Array(values(), (5, 14, 12))
-    parts = [lazy_sums(grid(chunked(values(), 6)), SPACE), lazy_sums(grid(reader), SPACE)]
-    with counted_computes(allowed=0):
-        moment = deferred(total, [*parts, Sums.zero(SPACE.frame)], SPACE.shape)
-        field = evaluate(moment, positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE, chunks=(10, 14, 12))
-    assert not reader.reads
-    assert moment.npartitions == 1
-    with counted_computes(allowed=1):
-        field_values = field.compute()
-    expected = total(*compute(parts), Sums.zero(SPACE.frame))
-    np.testing.assert_array_equal(moment.compute(), expected)
-    np.testing.assert_allclose(
-        field_values, evaluate(expected, positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE), rtol=1e-12
-    )
 
 
 @pytest.mark.slow
