@@ -62,23 +62,6 @@ def test_all_answers_are_those_of_the_host(kinds: Any, batch: Any, penalty: Pena
 # --- systems that are not determined
 
 
-def test_batch_members_without_observations_are_not_determined(device: Device) -> None:
-    """The first has none, the second too few; the others are determined."""
-    case, _ = case_with_gaps(PLANE, (4,))
-    case.w[..., 0] = 0.0
-    case.w[3:, :, 1] = 0.0
-    ours, host = both(case, case.general(), Ridge(0.0), device)
-    np.testing.assert_array_equal(ours.determined, [False, False, True, True])
-    assert ours.weakest == host.weakest
-    np.testing.assert_array_equal(ours.verdicts.weakest, host.verdicts.weakest)
-    np.testing.assert_allclose(ours.verdicts.pivot, host.verdicts.pivot, rtol=1e-10)
-    np.testing.assert_allclose(ours.logdet(), host.logdet(), rtol=1e-10)
-    np.testing.assert_allclose(ours.edf(), host.edf(), rtol=1e-10)
-    rhs = np.ones((*case.space.shape, 4))
-    np.testing.assert_allclose(ours.solve(rhs), host.solve(rhs), rtol=1e-8)
-    assert np.isnan(ours.inverse_pairs()[..., 0]).all()
-
-
 def empty_cells() -> tuple[Case, Gram]:
     case, _ = case_with_gaps(("cubic", "linear"))
     case.w[:, 3:] = 0.0

@@ -8,7 +8,7 @@ import pytest
 from tests import scatter
 from tests.solve.cases import Case, gaps, grid, space_of, static, with_multiplicity
 from tests.solve.test_iterative import roughness
-from xspline.solve import Ridge, Roughness, factorise
+from xspline.solve import Roughness, factorise
 from xspline.solve.errors import ConvergenceError
 from xspline.spaces import Axis, BSpline, Space
 
@@ -66,15 +66,3 @@ def test_draws_have_the_inverse_as_covariance(structure: str) -> None:
             abs(np.diagonal(off).mean())
             < scatter.FIVE * scatter.of_trace(space.size, n) + tolerance_of_solves
         )
-
-
-def test_members_that_are_not_determined_have_no_draws() -> None:
-    space = space_of("cubic", "linear")
-    case, _ = gaps(space, np.random.default_rng(1), (3,))
-    w = case.w.copy()
-    w[..., 1] = 0
-    gram = Case(space, case.coordinates, case.y, w).general()
-    for solver in ("iterative", "banded"):
-        draws = factorise(gram, Ridge(0.1).gram(space), space, solver).draws(np.random.default_rng(0))((4, 3))
-        missing = np.isnan(draws).reshape(-1, 3)
-        assert missing[:, 1].all() and not missing[:, [0, 2]].any()

@@ -14,7 +14,7 @@ from xspline.solve import Roughness, SingularSystemError, choose, solve
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 
-from .cases import Case, gaps, grid, on, with_multiplicity
+from .cases import Case, gaps, on
 from .test_smoothing import (
     LINE,
     METHODS,
@@ -107,20 +107,6 @@ def test_members_that_are_not_determined_are_left_out(method: str, members: int)
     assert np.isclose(score.score, reference.score(rows, rho, method), rtol=1e-8)
 
 
-@pytest.mark.parametrize("method", ["reml", pytest.param("gcv", marks=pytest.mark.slow)])
-def test_shared_systems_count_once_for_every_member(method: str) -> None:
-    """Full grids share G; with multiplicities they share it up to a number; written out they share nothing."""
-    case, gram = noisy_wave(("cubic", "circle"), grid, (4,))
-    np.testing.assert_allclose(
-        strengths(case, gram, method), strengths(case, case.general(), method), atol=1e-6
-    )
-    v = np.array([1.0, 2.0, 0.5, 1.0])
-    case, gram = with_multiplicity(case, gram, v)
-    np.testing.assert_allclose(
-        strengths(case, gram, method), strengths(case, case.general(), method), atol=1e-6
-    )
-
-
 # --- holders
 
 
@@ -172,25 +158,6 @@ def test_holders_may_have_few_observations_or_none() -> None:
     nothing = Sums.zero(PLANE.frame)
     again = choose(summed(block, PLANE), PLANE, Roughness("holders"), parts=[*parts[:2], nothing, parts[2]])
     assert again.penalty == chosen.penalty and again.score == chosen.score
-
-
-@pytest.mark.parametrize("members", [2, 40])
-def test_holders_add_errors_over_a_batch(members: int) -> None:
-    """Errors and weights add over the members; one that some holders cannot predict is left out."""
-    case, _ = noisy_wave(("uneven",), gaps, (members,))
-    w = case.w.copy()
-    w[4:, 0] = 0.0
-    first, second = w.copy(), w.copy()
-    first[1::2], second[::2] = 0.0, 0.0
-    parts = [
-        part.sums(part.general(), r)
-        for part, r in ((replace(case, w=first), 0.0), (replace(case, w=second), 5.0))
-    ]
-    chosen = choose(Sums.merge(parts, case.space.frame), case.space, Roughness("holders"), parts=parts)
-    rest = [Case(case.space, case.coordinates, case.y[:, 1:], v[:, 1:]) for v in (first, second)]
-    parts = [part.sums(part.general()) for part in rest]
-    expected = choose(Sums.merge(parts, case.space.frame), case.space, Roughness("holders"), parts=parts)
-    assert np.isclose(chosen.score, expected.score, rtol=1e-9)
 
 
 # --- what is refused

@@ -12,7 +12,6 @@ from scipy.special import sph_harm_y
 from xspline import Physics
 from xspline.solve import Roughness, SpaceTime, factorise
 from xspline.solve.families.sphere import OnSphere
-from xspline.solve.kronecker.pcg import KroneckerSum
 from xspline.solve.parallel import Resources
 from xspline.solve.penalties.sphere import factors, single_valued, sphere_of
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
@@ -134,18 +133,6 @@ def test_solvers_agree(space: Space) -> None:
     for solver in ("dense", "banded", "dissection", "iterative"):
         c = factorise(gram, penalty, space, solver).solve(rhs)
         assert c.ravel() == pytest.approx(dense, rel=1e-6, abs=1e-7), solver
-
-
-@pytest.mark.parametrize("space", [WAVES, YEARS], ids=["waves", "time"])
-def test_perturbations_have_the_covariance_of_the_penalty(space: Space) -> None:
-    """Products that are not positive on their own have a root together."""
-    gram = Roughness(1.0, geometry="sphere").gram(space)
-    draws = KroneckerSum.of(gram.terms, space.frame).perturbations(4000, np.random.default_rng(3))
-    flat = draws.reshape(4000, -1)
-    matrix = gram.to_dense(space.frame)
-    scale = np.sqrt(np.diag(matrix))
-    apart = (flat.T @ flat / 4000 - matrix) / np.outer(scale, scale)
-    assert np.abs(apart).max() < 6 * math.sqrt(2 / 4000)
 
 
 @pytest.mark.parametrize("space", [GLOBE, WAVES, YEARS], ids=["circle", "waves", "time"])
