@@ -111,19 +111,6 @@ def test_known_sources_and_coordinates_are_candidates() -> None:
     assert found.coefficient.sel(term="S")[0].item() == pytest.approx(2, rel=0.02)
 
 
-@pytest.mark.slow
-def test_two_variables() -> None:
-    """v is a source of u: u_t = 0.05 u_xx + v, of which sin 2t cos 2x is a solution."""
-    at = cases.grid()
-    v = (2 * np.cos(2 * at.t) + 0.2 * np.sin(2 * at.t)) * np.cos(2 * at.x)
-    u = cases.diffusion(at.x, at.t) + np.sin(2 * at.t) * np.cos(2 * at.x)
-    both = xr.Dataset({"u": u.transpose("t", "x"), "v": v.transpose("t", "x")})
-    draw = np.random.default_rng(0).standard_normal((2, *both.u.shape))
-    both = both.assign(u=both.u + 0.01 * draw[0], v=both.v + 0.01 * draw[1])
-    found = both.spline.fit(BASES).discover("u_t", terms=["u", "u_x", "u_xx", "v", "u*v"])
-    assert terms_of(found) == {"u_xx", "v"}
-
-
 @pytest.mark.parametrize(
     ("response", "right"),
     [

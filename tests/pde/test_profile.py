@@ -316,18 +316,6 @@ def test_more_constants_than_the_weak_form_has_tests(method: str) -> None:
 # ---- what is said ---------------------------------------------------------------------------------------------------
 
 
-def test_what_comes_back_can_be_written(tmp_path) -> None:
-    found = noisy().recover("u_t = D**2*u_xx")
-    found.to_netcdf(tmp_path / "found.nc")
-    with xr.open_dataset(tmp_path / "found.nc") as again:
-        xr.testing.assert_allclose(again.load(), found)
-    assert set(found) == {
-        *("estimate", "stderr", "lower", "upper", "raw", "raw_stderr", "covariance", "weak", "weak_stderr"),
-        *("resolution", "sigma", "adequacy", "probability", "converged"),
-    }
-    assert found.covariance.item() == pytest.approx(found.stderr.item() ** 2, rel=1e-9)
-
-
 def test_where_profile_does_not_suit_the_default_says_so() -> None:
     data = cases.sampled(cases.diffusion)
     union = data.spline.fit(x=xs.Polynomial(1) + xs.BSpline(20, 5), t=xs.BSpline(12, 5), penalty=1e-6)

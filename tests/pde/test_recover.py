@@ -31,13 +31,6 @@ def test_it_is_a_method_of_fields() -> None:
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def test_a_diffusivity_is_recovered() -> None:
-    found = cases.fitted(cases.diffusion).recover("u_t = D * u_xx")
-    assert value(found, "D") == pytest.approx(0.05, rel=1e-6)
-    assert found.units.item() == "m2 s-1"
-    assert float(found.lower[0]) < 0.05 < float(found.upper[0])
-
-
 def test_terms_that_are_not_there_are_zero_within_their_errors() -> None:
     found = cases.fitted(cases.diffusion).recover("u_t + a*u_x = D*u_xx + b*u**2 + S")
     assert list(found.parameter.values) == ["a", "D", "b", "S"]
@@ -52,20 +45,6 @@ def test_a_wave_speed_is_recovered() -> None:
     assert value(found, "c", "stderr") == pytest.approx(value(found, "c", "raw_stderr") / 2.6, rel=1e-4)
     assert found.units.item() == "m s-1"
     assert "not real" not in found.attrs["checks"]
-
-
-def test_a_parameter_that_divides() -> None:
-    found = cases.fitted(cases.diffusion).recover("u_t = u_xx / R")
-    assert value(found, "R") == pytest.approx(20.0, rel=1e-6) and found.units.item() == "s m-2"
-    assert value(found, "R", "lower") < value(found, "R") < value(found, "R", "upper")
-
-
-def test_a_viscosity_is_recovered() -> None:
-    field = cases.fitted(cases.burgers, x=xs.BSpline(60, 5), t=xs.BSpline(20, 5))
-    found = field.recover("u_t + u*u_x = k * u_xx")
-    assert value(found, "k") == pytest.approx(0.3, rel=1e-3)
-    both = field.recover("u_t + a*u*u_x = k * u_xx")
-    np.testing.assert_allclose(both.estimate, [1.0, 0.3], rtol=1e-3)
 
 
 def test_what_a_space_holds_is_exact() -> None:
@@ -175,26 +154,6 @@ def test_chunked_equals_in_memory_in_one_compute(method: str) -> None:
     for name in ("estimate", "stderr", "lower", "upper"):
         np.testing.assert_allclose(found[name], mine[name], rtol=1e-7)
     assert found.attrs["points"] == mine.attrs["points"]
-
-
-def test_each_batch_member_has_estimates_of_its_own() -> None:
-    members = xr.DataArray([0.05, 0.1, 0.2], {"run": ["a", "b", "c"]}, "run")
-    data = xr.concat(
-        [cases.sampled(lambda x, t, d=d: cases.diffusion(x, t, d)) for d in members.values], members.run
-    )
-    data = data.where(members.run != "b").rename("u")
-    field = data.spline.fit(cases.SMOOTH, penalty=0)
-    found = field.recover("u_t = D * u_xx", method="pointwise")
-    assert found.estimate.dims == ("parameter", "run") and list(found.run.values) == ["a", "b", "c"]
-    np.testing.assert_allclose(found.estimate[0], [0.05, np.nan, 0.2], rtol=1e-5)
-    np.testing.assert_array_equal(found.points, [2800, 0, 2800])
-    assert found.residual_rms.dims == found.condition_number.dims == ("run",)
-    assert "1 of 3 batch members do not determine" in found.attrs["checks"]
-    assert "up to 2800 of 2800 points were left out" in found.attrs["checks"]
-    wave = field.recover("u_tt = c**2 * u_xx", method="pointwise")
-    assert "c**2 is negative for 2 of 3 batch members, so c is not real there" in wave.attrs["checks"]
-    scaled = field.recover("u_t = q * rate * u_xx", known={"rate": members})
-    np.testing.assert_allclose(scaled.estimate[0], [1, np.nan, 1], rtol=1e-5)
 
 
 def test_times_count_in_seconds_and_degrees_are_named() -> None:
