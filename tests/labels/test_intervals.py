@@ -111,15 +111,6 @@ def test_of_a_fine_field_95_percent_are_196_standard_errors() -> None:
         assert (at_least <= new).all() and (new <= wider[0] * np.hypot(stderr, sigma)).all()
 
 
-def test_a_term_beside_a_fine_field_has_few_degrees() -> None:
-    data = wave(100).assign_coords(x=np.linspace(0, 1, 100))
-    trend = data.spline.fit({"x": xs.Polynomial(1)}, fine=True).select(x=xs.Polynomial)
-    ends = [half(trend.interval(orders={"x": 1}, level=level)) for level in (0.95, 0.99)]
-    error = trend.derivative(x=1, stderr=True).du_dx_stderr
-    np.testing.assert_allclose(ends[0], shares.NORMAL * error, rtol=1e-9)
-    assert ends[1] / ends[0] > 1.02 * stats.norm.ppf(0.995) / stats.norm.ppf(0.975)
-
-
 def test_merged_statistics_and_files_know_the_noise(tmp_path: Path) -> None:
     data = sst(months=24, gaps=0.2)
     space = data.spline.space(BASES)

@@ -282,16 +282,6 @@ def test_covariance_goes_with_functionals(field: xs.Field, product: xr.DataArray
     assert (anomaly.sst_anomaly_stderr < 1.5 * mean.sst_stderr).all()
 
 
-def test_several_regions_have_a_covariance(field: xs.Field, product: xr.DataArray) -> None:
-    masks = xr.concat([product.lat > 0, product.lat < 0, abs(product.lat) < 30], "region")
-    result = field.mean(("lat", "lon"), where=masks, time=["2001"], covariance=True)
-    c = result.sst_covariance
-    assert c.dims == ("region", "time", "region_", "time_")
-    square = c.squeeze().values
-    np.testing.assert_allclose(np.sqrt(np.diagonal(square)), result.sst_stderr.squeeze(), rtol=1e-12)
-    assert np.linalg.eigvalsh(square).min() > 0 and not np.allclose(square[0, 1], 0)
-
-
 def test_draws_and_jackknife(field: xs.Field) -> None:
     exact = field.mean(BOX, stderr=True, smoothing_uncertainty=False).sst_stderr
     drawn = field.mean(BOX, stderr=True, method="draws", draws=3000).sst_stderr
@@ -327,20 +317,6 @@ def test_exact_error_where_the_solver_iterates(product: xr.DataArray) -> None:
     assert iterated.sst_stderr.method == "exact"
     np.testing.assert_allclose(iterated.sst_stderr, direct.sst_stderr, rtol=0.02)  # σ from an estimated trace
     np.testing.assert_allclose(iterated.sst, direct.sst, rtol=1e-5)
-
-
-def test_what_the_choice_leaves_open_is_added(product: xr.DataArray) -> None:
-    field = product.isel(time=slice(12)).spline.fit(
-        {"lat": 8, "lon": 8, "time": xs.Fourier(1, "year")}, penalty="reml"
-    )
-    whole = field.mean(BOX, stderr=True)
-    known = field.mean(BOX, stderr=True, smoothing_uncertainty=False)
-    assert "what the choice of lambda leaves open" in whole.sst_stderr.comment
-    assert (whole.sst_stderr > known.sst_stderr).all()
-    points = field.stderr(lat=[0.0], lon=[180.0], time=product.time[:3])
-    at = xr.DataArray(np.ones((1, 1)), {"lat": [0.0], "lon": [180.0]}, ("lat", "lon"))
-    summed = field.functional(at, time=product.time[:3], stderr=True)
-    np.testing.assert_allclose(summed.sst_functional_stderr, points.squeeze(), rtol=1e-9)
 
 
 def test_independent_fits_and_datasets(product: xr.DataArray) -> None:
@@ -454,16 +430,6 @@ def test_errors_of_a_fine_field_are_the_dense_formula() -> None:
     np.testing.assert_allclose(result.u_functional_covariance / size, expected / size, atol=5e-4)
     np.testing.assert_allclose(result.u_functional_stderr**2, np.diagonal(result.u_functional_covariance))
     assert result.u_functional_stderr.method == "exact" and "neighbours" in result.u_functional_stderr.comment
-
-
-def test_errors_of_a_fine_field_of_scattered_points() -> None:
-    rng = np.random.default_rng(0)
-    x, y = rng.uniform(0, 10, (2, 120))
-    values = np.sin(x) + np.cos(y) + 0.1 * rng.normal(size=120)
-    points = xr.DataArray(values, {"x": ("obs", x), "y": ("obs", y)}, ("obs",), "u")
-    mean = points.spline.fit().mean({"x": (1, 9), "y": (1, 9)}, stderr=True)
-    truth = (np.cos(1) - np.cos(9) + np.sin(9) - np.sin(1)) / 8
-    assert 0.005 < mean.u_stderr < 0.1 and abs(mean.u - truth) < 3 * mean.u_stderr
 
 
 def test_terms_beside_a_fine_field_have_errors() -> None:

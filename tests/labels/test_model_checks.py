@@ -96,13 +96,6 @@ def test_robust_fits_of_points_batches_datasets_and_dask_agree_with_clean_ones()
     np.testing.assert_allclose(field.predict(x=2.0, y=3.0).u, expected[0], atol=0.02)
 
 
-def test_robust_chunks_do_not_matter() -> None:
-    wrong = spoilt(series(noise()), 5)
-    whole = wrong.spline.fit(x=20, robust=True).predict()
-    parts = wrong.chunk(x=70).spline.fit(x=20, robust=True).predict()
-    np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-9)
-
-
 @pytest.mark.parametrize("bases", KINDS, ids=["single", "bare"])
 @pytest.mark.parametrize("unit", [1.0, 1e-6])
 def test_robust_fits_of_weighted_data_keep_weights(bases: Mapping[str, Any], unit: float) -> None:

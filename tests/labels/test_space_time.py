@@ -89,20 +89,6 @@ def test_plans_know_what_it_costs(maps: xr.DataArray) -> None:
 
 
 @pytest.mark.slow
-def test_a_bare_fit_fills_a_tenth_that_is_missing(maps: xr.DataArray) -> None:
-    """Values about the wave and the season, errors about the noise of 0.2, in the share that they say."""
-    maps = maps[:30, ::2, ::2]
-    gappy = maps.where(np.random.default_rng(2).random(maps.shape) > 0.1)
-    field = gappy.spline.fit()
-    held = maps.where(gappy.isnull()).stack(obs=maps.dims).dropna("obs").reset_index("obs")
-    error = field.predict(held) - held
-    assert float(np.sqrt((error**2).mean())) < 0.3
-    z = error / np.hypot(field.stderr(held), field.summary().sigma)
-    tolerance = 5 * np.sqrt(0.95 * 0.05 / held.size)
-    assert float((abs(z) < 1.96).mean()) == pytest.approx(0.95, abs=tolerance)
-
-
-@pytest.mark.slow
 def test_no_events_are_a_finding_and_no_warning(maps: xr.DataArray) -> None:
     month = xr.DataArray(np.arange(60), dims="time")
     still = np.cos(month * np.pi / 6) * np.cos(np.deg2rad(maps.lat)) + 0 * maps
