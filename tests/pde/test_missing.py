@@ -10,7 +10,7 @@ import xarray as xr
 
 import xspline as xs
 from benchmarks.constants.missing import FAMILIES, RIGHT, Family
-from tests.pde.cases import burgers, grid, sampled, shock
+from tests.pde.cases import burgers, grid, sampled
 
 FAMILY = {family.term: family for family in FAMILIES}
 
@@ -102,17 +102,6 @@ def test_knots_that_do_not_resolve_a_front_print_a_line_that_does_as_data_do_by_
     own = xs.recover(data, equation)
     assert own.space == 'fit({"x": xs.BSpline(140, degree=4), "t": xs.BSpline(35)})'
     xr.testing.assert_allclose(own.estimate, finer.estimate)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("noise", [0.0, 0.01])
-def test_a_shock_is_resolved(noise: float) -> None:
-    """From half the labels nu is 10 % off, which half the knots of these tell."""
-    data = shock()
-    data = data + noise * float(data.std()) * np.random.default_rng(0).standard_normal(data.shape)
-    found = data.spline.recover("u_t + u*u_x = nu*u_xx")
-    error = abs(found.estimate.item() - 0.01 / np.pi)
-    assert error < 0.005 * 0.01 / np.pi and error < 2 * found.stderr.item()
 
 
 def test_a_degree_that_is_too_low_is_the_one_cause_that_is_told() -> None:
