@@ -13,7 +13,7 @@ from xspline.solve import Roughness, Sobolev, choose, solve
 from xspline.solve.families.base import Family
 from xspline.solve.families.orders import SeveralOrders, several_orders, smoothed
 from xspline.solve.kronecker.product import dense_of
-from xspline.solve.smoothing.criteria import Gcv, Reml
+from xspline.solve.smoothing.criteria import Reml
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import BSpline, Space
 from xspline.sums import Gram, Sums
@@ -94,24 +94,6 @@ def test_scores_are_those_of_dense_matrices(name: str, batch: tuple[int, ...]) -
         dense.append(dense_reml(case, family, rho))
     np.testing.assert_allclose(ours, dense, rtol=1e-8)
     np.testing.assert_allclose(np.diff(ours), np.diff(dense), rtol=1e-7, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "box" else name for name in CASES]
-)
-def test_derivatives_are_those_of_the_score(name: str) -> None:
-    kinds, structure = CASES[name]
-    case, gram = noisy_wave(kinds, structure, (2,))
-    family = family_of(case.space)
-    model, rho, step = model_of(case, gram, family), at(family), 1e-4
-    for score in (Reml, Gcv):
-        point = score(model, rho)
-        for j, e in enumerate(np.eye(len(rho)) * step):
-            plus, minus = score(model, rho + e), score(model, rho - e)
-            slope = (plus.value - minus.value) / (2 * step)
-            assert np.isclose(point.gradient[j], slope, rtol=1e-5, atol=1e-6), score
-            curved = (plus.gradient - minus.gradient) / (2 * step)
-            np.testing.assert_allclose(point.hessian[j], curved, rtol=1e-4, atol=1e-5)
 
 
 def gram_of(space: Space, j: int) -> np.ndarray:

@@ -133,20 +133,6 @@ def test_scores_are_those_of_dense_matrices(name: str, batch: tuple[int, ...]) -
     np.testing.assert_allclose(np.diff(ours), np.diff(dense), rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_derivatives_are_those_of_the_score(name: str) -> None:
-    case, gram = case_of(name)
-    family = family_of(gram, case.space)
-    model, rho, step = model_of(case, gram, family), rho_of(family, 1), 1e-4
-    point = Reml(model, rho)
-    for j, e in enumerate(np.eye(len(rho)) * step):
-        plus, minus = Reml(model, rho + e), Reml(model, rho - e)
-        slope = (plus.value - minus.value) / (2 * step)
-        np.testing.assert_allclose(point.gradient[j], slope, rtol=1e-5, atol=1e-5)
-        curved = (plus.gradient - minus.gradient) / (2 * step)
-        np.testing.assert_allclose(point.hessian[j], curved, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("missing", [0.0, 0.3], ids=["all times", "times without observations"])
 @pytest.mark.parametrize("name", CASES)
 def test_solutions_errors_and_traces_are_those_of_dense_matrices(name: str, missing: float) -> None:
