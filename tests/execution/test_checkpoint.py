@@ -142,9 +142,6 @@ def test_in_memory_nothing_is_written(tmp_path: Path) -> None:
     assert not (tmp_path / "c").exists()
 
 
-# Runs that share a directory
-
-
 # A client that is killed
 
 

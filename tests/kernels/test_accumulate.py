@@ -235,6 +235,3 @@ def part(built: Block, layout: Layout, axis: int, span: tuple[int, int | None]) 
         tuple((a, cut(w, a)) for a, w in built.weights),
         tuple(span[0] if a == axis else 0 for a in range(ndim)),
     )
-
-
-# Shapes

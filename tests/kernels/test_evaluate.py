@@ -105,6 +105,3 @@ def test_any_number_of_functions(functions: int, order: tuple[int, int]) -> None
     coefficients = rng.normal(size=space.shape)
     values = evaluate(coefficients, coordinates, layout, space)
     reference.close(values, reference.evaluate(coefficients, coordinates, layout, space))
-
-
-# Laws

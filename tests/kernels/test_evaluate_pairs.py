@@ -112,6 +112,3 @@ def test_nan_outside_and_where_labels_are_missing(name: str, engine: str) -> Non
     coordinates, pairs = case.partly_outside(rng), pairs_for(case, rng)
     values = evaluate_pairs(pairs, coordinates, case.layout, SPACE, engine=engine)
     assert_same_gaps(values, forms(pairs, coordinates, case.layout, SPACE, (0, 0, 0)))
-
-
-# Compilation

@@ -68,9 +68,6 @@ def system_of(space: Space, gram: Gram, penalty: Penalty) -> FastDiagonal:
     return FastDiagonal(product, penalty.gram(space), space.frame)
 
 
-# --- its pieces
-
-
 # --- solutions
 
 

@@ -91,12 +91,6 @@ def dense(apply: Callable[[np.ndarray], np.ndarray], sizes: tuple[int, ...]) -> 
     return apply(np.eye(count).reshape(count, *sizes)).reshape(count, -1).T
 
 
-# --- nested spaces
-
-
-# --- pieces of a level
-
-
 # --- solutions
 
 

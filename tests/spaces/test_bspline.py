@@ -118,6 +118,3 @@ def test_derivatives_above_the_degree_are_refused() -> None:
         features.design(np.array([0.5]), -1)
     with pytest.raises(ValueError, match="order 3 is above the degree 2"):
         features.roughness(3)
-
-
-# --- windows

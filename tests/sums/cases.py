@@ -132,6 +132,3 @@ def orientations(first: Sequence[int], second: Sequence[int]) -> set[tuple[tuple
 def close(a: np.ndarray, b: np.ndarray, tolerance: float = 1e-12) -> bool:
     scale = max(float(np.max(np.abs(b), initial=0.0)), 1.0)
     return bool(np.max(np.abs(a - b), initial=0.0) <= tolerance * scale)
-
-
-# Observations, so that G, h and s are those of something

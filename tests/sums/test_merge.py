@@ -105,9 +105,6 @@ def test_a_static_mask_whose_time_differs_between_two_regions_is_two_terms(rng):
     assert merged.partitions == (((0, 1), (2,)),) * 2
 
 
-# Multiplicities over batch axes
-
-
 # Multiplying out
 
 
