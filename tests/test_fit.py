@@ -247,16 +247,6 @@ def test_longitudes_and_latitudes_as_they_come() -> None:
     np.testing.assert_allclose(a.predict(lon=0.0), a.predict(lon=360.0), rtol=1e-12)
 
 
-def test_a_duplicated_seam_is_one_meridian() -> None:
-    lon = np.linspace(0.0, 360.0, 25)
-    data = sst(months=12, lon=lon)
-    data[:, :, -1] = data[:, :, 0].values
-    with pytest.warns(xs.FitWarning, match="one meridian, which counts once"):
-        field = data.spline.fit({"lat": 6, "lon": 8}, penalty=1e-3)
-    predicted = field.predict()
-    np.testing.assert_allclose(predicted.isel(lon=0), predicted.isel(lon=-1), rtol=1e-12)
-
-
 @pytest.mark.parametrize("calendar", ["noleap", "360_day", "standard"])
 def test_calendars(calendar: str) -> None:
     data = sst(months=24)
@@ -302,16 +292,3 @@ def test_dimension_without_labels_is_counted_by_fit_and_refused_by_statistics() 
     np.testing.assert_allclose(field.predict(), data, atol=1e-3)
     with pytest.raises(ValueError, match=r"'x' has no coordinate.*assign_coords\(x="):
         data.spline.statistics(x=8)
-
-
-def test_points_outside_a_domain_are_left_out_and_predicted_nan(product: xr.DataArray) -> None:
-    space = xs.Space(
-        {**BASES, "lat": xs.BSpline(6, domain=(-15, 15))},
-        axes={n: a for n, (a, _) in product.spline.space(BASES).axes.items()},
-        extents={"lon": (150.0, 210.0), "time": (9.4e8, 1.03e9)},
-    )
-    field = product.spline.fit(space, penalty=0.1)
-    inside = abs(product.lat) <= 15
-    assert np.isnan(field.predict().sel(lat=~inside)).all()
-    assert np.isfinite(field.predict().sel(lat=inside)).all()
-    assert int(field.summary()["count"]) == int(np.isfinite(product).sel(lat=inside).sum())

@@ -145,17 +145,6 @@ def test_each_block_moves_inside_its_own_task(moved: Moved) -> None:
     assert_same(result, sums([grid()], SPACE)[0], SPACE)
 
 
-def test_values_come_back_from_the_gpu(moved: Moved) -> None:
-    c = np.random.default_rng(0).normal(size=SPACE.shape)
-    out, expected = (
-        evaluate(c, positions(SHAPE), GRID, SPACE, (0, 1, 0), SHAPE, device=device)
-        for device in ("cuda", None)
-    )
-    assert moved == [SPACE.shape]
-    assert isinstance(out, np.ndarray)
-    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("gaps", ["static", "any"])
 def test_each_step_is_read_and_moved_once(moved: Moved, gaps: str) -> None:
     """The sums are those of the host."""

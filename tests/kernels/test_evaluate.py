@@ -66,16 +66,6 @@ def test_nan_outside_and_where_labels_are_missing(name: str, engine: str) -> Non
     assert_same_gaps(values, reference.evaluate(coefficients, coordinates, case.layout, SPACE))
 
 
-def test_a_batch_member_without_coefficients_stays_nan_alone() -> None:
-    case, rng = CASES["batch between, reversed"], np.random.default_rng(0)
-    coefficients = coefficients_for(case, rng)
-    coefficients[..., 1, 0] = np.nan
-    values = evaluate(coefficients, case.coordinates(rng), case.layout, SPACE)
-    lost = np.zeros((3, 2), dtype=bool)
-    lost[1, 0] = True
-    np.testing.assert_array_equal(np.isnan(values).any(axis=(0, 2, 4)), lost.T)
-
-
 # Into a given array
 
 

@@ -113,20 +113,6 @@ def test_a_robust_fit_is_computed() -> None:
         series(noise()).spline.fit(x=20, robust=True, compute=False)
 
 
-def test_records_that_are_there_twice_are_told() -> None:
-    rng = np.random.default_rng(0)
-    lat, lon = rng.uniform(-20, 20, 250), rng.uniform(150, 200, 250)
-    coords = {"lat": ("obs", lat, {"units": "degrees_north"}), "lon": ("obs", lon, {"units": "degrees_east"})}
-    values = np.sin(lat / 8) * np.cos(lon / 9) + 0.1 * rng.standard_normal(250)
-    data = xr.DataArray(values, coords, "obs", "u")
-    twice = xr.concat([data, data[:50]], "obs")
-    for bases in ({"lat": 12, "lon": 12}, {}):
-        with pytest.warns(xs.FitWarning, match="50 observations have the coordinates and the value"):
-            field = twice.spline.fit(**bases)
-        assert "repeated" in subjects(field)
-        assert "repeated" not in subjects(data.spline.fit(**bases))
-
-
 def test_structure_that_is_left_is_told() -> None:
     x = y = np.linspace(0, 20, 120)
     rng = np.random.default_rng(0)
@@ -152,21 +138,3 @@ def test_data_out_of_memory_are_looked_at_when_they_are_passed() -> None:
     (findings,) = field.check().findings.values()
     assert any("not looked at" in finding.text for finding in findings)
     assert "outliers" in subjects(field, lazy) and "outliers" in subjects(field, data)
-
-
-@pytest.mark.parametrize("bases", KINDS, ids=["single", "bare"])
-def test_the_interval_of_a_new_observation_has_the_noise_of_its_weight(bases: Mapping[str, Any]) -> None:
-    """√(stderr² + sigma²/w), as the guide says; with weights 1/se² sigma is a number without units."""
-    rng = np.random.default_rng(0)
-    se = np.where(rng.random(X.size) < 0.5, 0.002, 0.02)
-    data = xr.DataArray(TRUTH + se * rng.standard_normal(X.size), {"x": X}, "x", "u", {"units": "m"})
-    weights = xr.DataArray(1 / se**2, {"x": X}, "x")
-    field = data.spline.fit(weights=weights, **bases)
-    sigma = field.summary().sigma
-    assert float(sigma) == pytest.approx(1.0, rel=0.15) and "units" not in sigma.attrs
-    assert data.spline.fit(**bases).summary().sigma.attrs["units"] == "m"
-    spread = np.sqrt(field.stderr() ** 2 + sigma**2 / weights)
-    new = TRUTH + se * rng.standard_normal((50, X.size))
-    covered = np.abs(new - field.predict().values) < 1.96 * spread.values
-    assert 0.93 < covered.mean() < 0.97
-    assert 0.92 < covered[:, se < 0.01].mean() < 0.98

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +74,6 @@ def test_few_observations_are_not_certain() -> None:
     assert np.mean(hits) > 0.7  # it was .19
 
 
-def test_equal_values_say_nothing_of_errors() -> None:
-    for places in ([20, 150], [20, 60, 90, 150]):
-        data = series(200).where(np.isin(np.arange(200), places)) * 0 + 1.0
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", xs.FitWarning)
-            assert data.spline.fit().stderr().isnull().all()
-
-
 @pytest.mark.parametrize("share", [0.5, *(pytest.param(share, marks=SLOW) for share in (0.2, 0.3, 0.7, 1.0))])
 def test_the_advice_on_repeated_records_mends_coverage(share: float) -> None:
     rng = np.random.default_rng(0)
@@ -99,15 +90,6 @@ def test_the_advice_on_repeated_records_mends_coverage(share: float) -> None:
         once = twice.to_dataframe().drop_duplicates().to_xarray().set_coords(["lat", "lon"]).u
         at = {"lat": truth.lat, "lon": truth.lon}
         assert covered(once.spline.fit(bases or None), truth, at) >= 0.93
-
-
-@pytest.mark.filterwarnings("ignore:.*knots limit:xspline.FitWarning")
-@pytest.mark.parametrize("options", [{}, {"lat": 4, "lon": 4, "time": 8}], ids=["bare", "single"])
-def test_files_that_overlap_in_time_are_told(options: dict[str, int]) -> None:
-    """On grids as among points: the months that both files have are there twice."""
-    data = pacific()[0][:15, ::3, ::4]
-    with pytest.warns(xs.FitWarning, match="have the coordinates and the value of another one"):
-        xr.concat([data[:10], data[7:]], "time").spline.fit(**options)
 
 
 def test_the_error_of_a_regional_mean_by_years() -> None:

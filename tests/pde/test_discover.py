@@ -73,12 +73,6 @@ def test_waves_have_a_second_derivative_in_time() -> None:
     assert found.coefficient.sel(term="u_xx")[0].item() == pytest.approx(1.69, rel=0.01)
 
 
-def test_without_noise_the_shortest_equation_that_holds() -> None:
-    found = cases.fitted(cases.diffusion, x=xs.BSpline(20, 5)).discover("u_t", order=2, power=1)
-    assert terms_of(found) == {"u_xx"}
-    assert found.coefficient.sel(term="u_xx")[0].item() == pytest.approx(0.05, rel=1e-5)
-
-
 @pytest.mark.parametrize(("knots", "penalty"), [(20, 0), (20, 1e-9), (30, "reml")])
 def test_without_noise_no_term_is_rounding(knots: int, penalty: float | str) -> None:
     data = cases.sampled(cases.diffusion, cases.grid(80, 40))

@@ -93,21 +93,6 @@ def test_the_formula_of_the_paper() -> None:
     assert value(other, "D", "upper") == pytest.approx(value(other, "D") + 1.966 * stderr, rel=1e-3)
 
 
-def test_central_differences_by_hand() -> None:
-    field = cases.fitted(cases.burgers)
-    at = cases.grid(40, 30)
-    u, h, k = field.predict(at).values, float(at.x[1] - at.x[0]), float(at.t[1] - at.t[0])
-    inside = u[1:-1, 1:-1]
-    u_t = (u[2:, 1:-1] - u[:-2, 1:-1]) / (2 * k)
-    u_x = (u[1:-1, 2:] - u[1:-1, :-2]) / (2 * h)
-    u_xx = (u[1:-1, 2:] - 2 * inside + u[1:-1, :-2]) / h**2
-    by_hand = (u_xx * (u_t + inside * u_x)).sum() / ((u_xx**2).sum() + 1e-8)
-    found = field.recover("u_t + u*u_x = kappa*u_xx", at=at, method="differences")
-    assert value(found, "kappa") == pytest.approx(by_hand, rel=1e-11)
-    assert found.attrs["points"] == inside.size and found.attrs["method"] == "differences"
-    assert "truncation error" in found.attrs["checks"]
-
-
 def test_differences_of_any_order_and_mixed_ones() -> None:
     """Central differences are exact for polynomials of a degree above their order."""
     data = cases.sampled(lambda x, t: x**4 + x**2 * t**2, cases.grid(14, 12, 2.0, 2.0))
@@ -207,14 +192,6 @@ def test_several_variables() -> None:
         ValueError, match=r"u_t looks like a derivative of 'u', which is not a fitted variable \(sst, v\)"
     ):
         field.recover("u_t = D*sst_xx")
-
-
-def test_unions_and_terms_of_them() -> None:
-    at = cases.grid(30, 25)
-    data = cases.sampled(lambda x, t: np.sin(x) + 0.5 * t, at)
-    field = data.spline.fit(x=xs.Fourier(2, period=2 * np.pi), t=xs.Polynomial(2))
-    found = field.recover("u_xx = a*(u - 0.5*t) + b")
-    np.testing.assert_allclose(found.estimate, [-1, 0], atol=1e-9)
 
 
 # ---- what is said ---------------------------------------------------------------------------------------------------
