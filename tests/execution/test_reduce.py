@@ -11,8 +11,6 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.delayed import Delayed
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.execution.cases import (
     SHAPE,
@@ -38,24 +36,9 @@ def summed(source: Source, where: Space = SPACE, **kwargs: Any) -> Sums:
     return sums([source], where, **kwargs)[0]
 
 
-@st.composite
-def chunkings(draw: Callable[..., Any], shape: tuple[int, ...] = SHAPE) -> tuple[tuple[int, ...], ...]:
-    """Uneven chunks along every axis."""
-    out = []
-    for n in shape:
-        cuts = sorted(draw(st.sets(st.integers(1, n - 1), max_size=3)))
-        out.append(tuple(int(k) for k in np.diff([0, *cuts, n])))
-    return tuple(out)
-
-
 @pytest.fixture(scope="module")
 def pooled() -> dict[str, Sums]:
     return {gaps: summed(grid(values(gaps=gaps))) for gaps in ("none", "static", "any")}
-
-
-@given(chunks=chunkings(), gaps=st.sampled_from(["none", "static", "any"]))
-def test_any_chunking_gives_the_sums_of_the_whole(pooled, chunks, gaps) -> None:  # type: ignore[no-untyped-def]
-    assert_same(summed(grid(chunked(values(gaps=gaps), chunks))), pooled[gaps], SPACE)
 
 
 def test_a_full_grid_stays_one_product(pooled: dict[str, Sums]) -> None:

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.execution.cases import SHAPE, Flaky, grid, limits, space, values
-from xspline.execution import Source, sums
+from tests.execution.cases import SHAPE, values
 from xspline.execution.source import cut, retrying
-from xspline.sums import Sums
 
-SPACE = space()
 NO_PAUSES = (0.0, 0.0)
-
-
-def summed(source: Source) -> Sums:
-    """The sums of one source, without pauses between tries."""
-    return sums([source], SPACE, limits=limits())[0]
 
 
 class Failing:
@@ -59,13 +50,6 @@ def test_lasting_errors_are_not_tried_again(error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)):
         retrying(read, pauses=NO_PAUSES)
     assert read.calls == 1
-
-
-def test_regions_give_up_after_three_tries(tmp_path: Path) -> None:
-    reader = Flaky(values(), tmp_path, 9, TimeoutError)
-    with pytest.raises(TimeoutError, match=r"read .* failed"):
-        summed(grid(reader))
-    assert reader.most_tries == 3
 
 
 class Busy:

@@ -136,14 +136,3 @@ def test_a_store_that_cannot_be_listed(gappy: Path) -> None:
         ValueError, match=r"adt\.zarr/adt cannot be listed, so it is not known which chunks it lacks"
     ):
         data.spline.fit(BASES, penalty=0.1, missing_chunks="raise")
-
-
-@pytest.mark.parametrize("chunks", [None, {}], ids=["lazy", "chunks"])
-def test_a_damaged_chunk_is_named(tmp_path: Path, chunks: Any) -> None:
-    path = written(tmp_path, product())
-    (path / "adt/c/2/1/0").write_bytes(b"no chunk")
-    with pytest.raises(Exception, match=r"chunk|buffer|decod|compress|blosc|zstd|error") as caught:
-        opened(path, chunks).spline.fit(BASES, penalty=0.1)
-    notes = " ".join(caught.value.__notes__)
-    assert "while reading adt[32:48, 12:24, 0:15]" in notes
-    assert "time=2002-09-01…2003-12-01, lat=0.869" in notes and "adt.zarr" in notes
