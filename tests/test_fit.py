@@ -129,21 +129,6 @@ def test_the_answer_does_not_depend_on_the_level(product: xr.DataArray) -> None:
 # ---- batch and pooled dimensions ------------------------------------------------------------------------------------
 
 
-def test_per_pixel_trend_and_season_equals_least_squares_at_every_pixel() -> None:
-    data = sst(months=36).chunk(time=10)
-    field = data.spline.fit(time=SEASONS)
-    t = field.space.to_float("time", data.time.values)
-    phi = field.space.features[0].design(t)
-    y = data.values.reshape(36, -1).astype(float)
-    expected = np.linalg.lstsq(phi, np.nan_to_num(y), rcond=None)[0]
-    ocean = np.isfinite(y).all(0)
-    got = field.coefficients.values.reshape(4, -1)
-    np.testing.assert_allclose(got[:, ocean], expected[:, ocean], rtol=0, atol=1e-10 * np.abs(expected).max())
-    assert np.isnan(got[:, ~ocean]).all()
-    count = field.summary()["count"]
-    assert count.dims == ("lat", "lon") and set(np.unique(count)) == {0, 36}
-
-
 def test_trend_map_is_one_term_of_the_union() -> None:
     data = sst(months=36)
     field = data.spline.fit(time=SEASONS)
@@ -157,25 +142,6 @@ def test_trend_map_is_one_term_of_the_union() -> None:
     whole = field.select(time=xs.Polynomial).predict() + season
     np.testing.assert_allclose(whole, field.predict(), atol=1e-12)
     assert abs(float(season.sel(lat=0, lon=200, method="nearest").mean())) < 1e-2
-
-
-def test_gappy_pixels_are_solved_one_by_one() -> None:
-    data = sst(months=36, gaps=0.3)
-    data[:, 3, 20] = np.nan
-    data[4:, 4, 20] = np.nan
-    data[3:, 5, 20] = np.nan
-    field = data.chunk(lat=5, time=9).spline.fit(time=SEASONS)
-    phi = field.space.features[0].design(field.space.to_float("time", data.time.values))
-    for i, j in [(0, 24), (8, 22), (16, 3)]:
-        y = data.values[:, i, j].astype(float)
-        if np.isfinite(y).sum() > 6:
-            expected = np.linalg.lstsq(phi[np.isfinite(y)], y[np.isfinite(y)], rcond=None)[0]
-            np.testing.assert_allclose(field.coefficients[:, i, j], expected, rtol=1e-8, atol=1e-9)
-    assert field.summary()["count"].values[3, 20] == 0
-    assert np.isnan(field.coefficients[:, 3, 20]).all()
-    assert np.isnan(field.coefficients[:, 5, 20]).all(), (
-        "three observations do not determine four coefficients"
-    )
 
 
 def ensemble() -> xr.DataArray:

@@ -82,14 +82,6 @@ def test_functions_of_data_name_the_method_of_a_field() -> None:
             call(field, "u_t")
 
 
-def test_a_degree_that_is_too_low_warns_with_the_line_to_write() -> None:
-    data = cases.sampled(cases.diffusion)
-    field = data.spline.fit({"t": xs.BSpline(12, 5), "x": xs.BSpline(16, 3)}, penalty=1e-6)
-    told = r'degree 3; for derivatives of order 2, degree 4 or more is advised: fit with "x": xs.BSpline\(17, 4\)'
-    with pytest.warns(xs.FitWarning, match=told):
-        field.recover("u_t = D*u_xx")
-
-
 def test_error_bars_of_a_constrained_field_know_what_the_knots_leave() -> None:
     case = burgers()
     data, _ = case.observed(0.0005, seed=1)

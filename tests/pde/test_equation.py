@@ -10,7 +10,6 @@ import xarray as xr
 
 import xspline as xs
 from tests.pde.cases import plane
-from xspline.pde.text import expression
 from xspline.pde.text.equation import Equation, parse
 from xspline.pde.text.symbols import CoordinateSymbol, KnownSymbol, Names, Value
 
@@ -184,11 +183,3 @@ def test_dims_have_to_be_a_mapping(globe: xs.Field) -> None:
         TypeError, match=r"dims has to be a mapping of letters to fitted coordinates, .* not \('x', 'x'\)"
     ):
         Names.of(globe, ("x", "x"), ())  # type: ignore[arg-type]
-
-
-def test_arithmetic_is_that_of_python() -> None:
-    node = ast.parse("-a**2/(b - 3) + sqrt(abs(b))*2 - +a", mode="eval").body
-    a, b = 1.7, -0.4
-    assert expression.evaluate(node, {"a": a, "b": b}) == -(a**2) / (b - 3) + abs(b) ** 0.5 * 2 - a
-    with pytest.raises(TypeError, match=r"a\[0\] is no expression"):
-        expression.evaluate(ast.parse("a[0]", mode="eval").body, {"a": a})

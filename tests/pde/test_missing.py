@@ -68,13 +68,6 @@ def test_the_line_has_what_is_known_and_all_equations() -> None:
     assert (abs(both.estimate - [0.1, 0.1, -0.2]) < 3 * both.stderr).all()
 
 
-def test_the_field_of_an_equation_that_lacks_a_term_has_no_error_bars() -> None:
-    data = FAMILY["1"].observed(0.1, 0.05, 1)
-    with pytest.warns(UserWarning, match=r"a term is missing: the data ask for k with k = "):
-        field = xs.constrain(data, "u_t = D*u_xx")
-    assert field.stderr().isnull().all()
-
-
 @pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-3])
 def test_of_one_mode_only_a_combination_is_told(noise: float) -> None:
     x = np.linspace(0, 6, 50)
