@@ -155,9 +155,17 @@ def same_field(ours: xs.Field, host: xs.Field) -> None:
         np.testing.assert_allclose(on_gpu, other, rtol=0, atol=1e-8 * float(np.abs(other).max()))
 
 
-@pytest.mark.parametrize("penalty", [1e-3, "reml", pytest.param("gcv", marks=pytest.mark.slow)])
-def test_dense_systems_on_a_gpu(penalty: Any, cuda: None) -> None:
-    statistics = clouds().spline.statistics({**PLACE, "time": SEASON})
+@pytest.mark.parametrize(
+    ("bases", "penalty"),
+    [
+        ({**PLACE, "time": SEASON}, 1e-3),
+        ({**PLACE, "time": SEASON}, "reml"),
+        (PLACE, xs.Roughness(1e-3)),  # each month by itself
+        pytest.param({**PLACE, "time": SEASON}, "gcv", marks=pytest.mark.slow),
+    ],
+)
+def test_dense_systems_on_a_gpu(bases: dict[str, Any], penalty: Any, cuda: None) -> None:
+    statistics = clouds().spline.statistics(bases)
     ours, host = (statistics.solve(penalty, solver="dense", device=name) for name in ("cuda", None))
     same_field(ours, host)
 
@@ -188,8 +196,7 @@ def test_a_fit_with_its_smoothing_on_a_gpu(chunked: bool, near: None) -> None:
     same_field(ours, host)
 
 
-@pytest.mark.gpu
-def test_an_undetermined_system_on_a_gpu_is_the_one_of_the_host(near: None) -> None:
+def test_an_undetermined_system_on_a_gpu_is_the_one_of_the_host(cuda: None) -> None:
     statistics = clouds().isel(time=slice(2)).spline.statistics({**PLACE, "time": SEASON})
     said = []
     for name in ("cuda", None):

@@ -8,24 +8,20 @@ from typing import Any
 
 import dask
 import dask.array as da
-import numpy as np
 import pytest
 from dask.delayed import Delayed
 
 from tests.execution.cases import (
-    SHAPE,
     SPACE,
     Array,
     Endless,
     assert_same,
     chunked,
-    counted_computes,
     grid,
-    limits,
     positions,
     values,
 )
-from xspline.execution import Source, compute, lazy_sums, sums
+from xspline.execution import Source, lazy_sums, sums
 from xspline.execution.dask_api import Task
 from xspline.kernels import Group, Layout
 from xspline.spaces import Space
@@ -48,27 +44,6 @@ def test_a_full_grid_stays_one_product(pooled: dict[str, Sums]) -> None:
     assert static.gram.partitions == (((0,), (1, 2)),)
 
 
-@pytest.mark.parametrize("chunks", [(5, 4, 3), (1, 14, 12), (30, 14, 12), None])
-@pytest.mark.parametrize("read", [1000, pytest.param(8 * 2**20, marks=pytest.mark.slow)])
-def test_regions_of_a_store_give_the_sums_of_the_whole(
-    pooled: dict[str, Sums], chunks: Any, read: int
-) -> None:
-    reader = Array(values(), chunks)
-    assert_same(summed(grid(reader), limits=limits(read)), pooled["any"], SPACE)
-    assert sum(np.prod([s.stop - s.start for s in box]) for box in reader.reads) == np.prod(SHAPE)
-
-
-def test_several_sources_are_computed_once() -> None:
-    y = values()
-    lazy = [grid(chunked(y, (7, 7, 12))), grid(Array(y, (7, 7, 12))), grid(y), grid(chunked(y, (9, 7, 12)))]
-    expected = summed(grid(y))
-    with counted_computes(allowed=1) as calls:
-        results = sums(lazy, SPACE)
-    assert len(calls) == 1
-    for result in results:
-        assert_same(result, expected, SPACE)
-
-
 def test_one_array_in_two_sources() -> None:
     """Blocks that two sources need are read once and not taken into either."""
     data = chunked(values(), (7, 7, 12))
@@ -76,19 +51,6 @@ def test_one_array_in_two_sources() -> None:
     first, second = sums([grid(data + 0), heavy], SPACE)
     assert_same(first, summed(grid()), SPACE)
     assert_same(second, summed(grid(weights=(((0, 1, 2), values()),))), SPACE)
-
-
-def test_lazy_sums_compute_nothing_until_asked() -> None:
-    source = grid(Array(values(), (5, 14, 12)))
-    with counted_computes(allowed=0):
-        lazy = [lazy_sums(s, SPACE) for s in (source, grid(chunked(values(), 6)), grid())]
-    assert all(isinstance(each, Delayed) for each in lazy)
-    assert not source.values.reads
-    with counted_computes(allowed=1):
-        results = compute(lazy)
-    assert len({summed(source).digest(), results[0].digest()}) == 1
-    for result in results:
-        assert_same(result, results[2], SPACE)
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xspline.sums import digest_key, outer_pairs
+from xspline.sums import digest_key
 from xspline.sums.factor import KEY_MODULUS
 
-from .cases import close, dense, frames, random_factor, random_gram, rngs
+from .cases import close, dense, frames, random_factor, rngs
 
 
 def all_axes(frame):
@@ -36,20 +34,3 @@ def test_digest_key_sees_contents_type_and_boundaries():
     assert all(0 <= key < KEY_MODULUS for key in keys)
     with pytest.raises(TypeError, match="Python objects; pass numbers, text or bytes"):
         digest_key(np.array([object()]))
-
-
-# --- pair form: the adjoint of pair arrays
-
-
-@given(frames(), rngs, st.sampled_from([(), (2,)]), st.integers(1, 3))
-def test_the_trace_with_a_gram_is_the_sum_of_products_of_pairs(frame, rng, batch, count):
-    vectors = rng.normal(size=(*frame.sizes, count, *batch))
-    gram = random_gram(rng, frame)
-    flat = vectors.reshape(math.prod(frame.sizes), count, *batch)
-    matrix = np.einsum("im...,jm...->ij...", flat, flat)
-    expected = np.einsum("ij...,ij->...", matrix, gram.to_dense(frame))
-    pairs = outer_pairs(vectors, frame)
-    axes = tuple(range(2 * len(frame.sizes)))
-    own = gram.one_factor(frame).pairs
-    found = np.sum(pairs * own.reshape(own.shape + (1,) * len(batch)), axis=axes)
-    assert close(found, expected)
