@@ -459,28 +459,13 @@ def test_terms_beside_a_fine_field_have_errors() -> None:
     [
         (lambda f: f.mean("latt"), "no fitted coordinate 'latt'; did you mean 'lat'"),
         (lambda f: f.mean([]), "a mean over no coordinate; name one of lat, lon, time"),
-        (
-            lambda f: f.mean({"lat": 5}),
-            r"lat=5 is no range; pass a pair of labels, as in \{'lat': \(lo, hi\)\}",
-        ),
+        (lambda f: f.mean({"lat": 5}), r"lat=5 is no range; pass a pair of .* as in \{'lat': \(lo, hi\)\}"),
         (lambda f: f.mean({"lat": (5, -5)}), r"lat=\(5, -5\): the ends of a range have to ascend"),
-        (
-            lambda f: f.mean({"lat": (50, 60)}),
-            "the range 50.0 to 60.0 of 'lat' lies outside its domain -20.0 to 20.0",
-        ),
+        (lambda f: f.mean({"lat": (50, 60)}), r"the range 50.0 to 60.0 .* outside its domain -20.0 to 20.0"),
         (lambda f: f.mean("lat", weights="volume"), "weights='volume' is unknown; pass 'area'"),
-        (
-            lambda f: f.mean("lat", lat=[0.0]),
-            r"'lat' is averaged over, and lat= names labels of it.*\{'lat': \(lo, hi\)\}",
-        ),
-        (
-            lambda f: f.mean("lat", method="exact"),
-            "method='exact' is of the standard error, which takes stderr=True",
-        ),
-        (
-            lambda f: f.integral("lat"),
-            "the integral over 'lat' by area needs a longitude too; add it, or pass weights=None",
-        ),
+        (lambda f: f.mean("lat", lat=[0.0]), r"'lat' is averaged over, and .* of it.*\{'lat': \(lo, hi\)\}"),
+        (lambda f: f.mean("lat", method="exact"), r"method='exact' is of the standard .* takes stderr=True"),
+        (lambda f: f.integral("lat"), r"the integral over 'lat' by area needs .* it, or pass weights=None"),
         (lambda f: f.mean("lat", where=3), "where=3 has to be a DataArray of bool or numbers with labels"),
         (lambda f: f.regrid({"lat": [0.0]}), "the cells around the labels of 'lat' are not known"),
         (lambda f: f.regrid({"lat": [0.0, 1.0]}, dims=["depth"]), "no fitted coordinate 'depth'"),

@@ -131,26 +131,11 @@ ON_A_LINE = sums_on_a_line()
         (lambda: Sobolev((1, 2), {"a": 1.0}), "a metric without strengths"),
         (lambda: Roughness("reml", order=0), "a strength of order 0 is not chosen by 'reml'; pass a number"),
         (lambda: Roughness("aic"), "strength='aic' is no criterion; use one of 'reml'"),
-        (
-            lambda: Sobolev({1: 1.0}, {"q": 1.0}).gram(space_of("cubic")),
-            "no coordinate 'q' in this space, which has a",
-        ),
-        (
-            lambda: Sobolev({3: 1.0}).gram(space_of("circle")),
-            "derivatives up to order 2, not 3; leave order 3 out",
-        ),
-        (
-            lambda: Sobolev({1: 1.0}).gram(space_of("trend")),
-            "smooths B-spline coordinates and none of a has one",
-        ),
-        (
-            lambda: Sobolev().gram(space_of("cubic")),
-            "are to be chosen by 'reml' from data; pass it to fit or solve",
-        ),
-        (
-            lambda: choose(*ON_A_LINE, Roughness("reml", order=4)),
-            "the basis of 'a' has derivatives up to order 3, not 4",
-        ),
+        (lambda: Sobolev({1: 1.0}, {"q": 1.0}).gram(space_of("cubic")), r"no coordinate 'q' .* which has a"),
+        (lambda: Sobolev({3: 1.0}).gram(space_of("circle")), r"derivatives up to order 2, .* order 3 out"),
+        (lambda: Sobolev({1: 1.0}).gram(space_of("trend")), r"smooths B-spline coordinates .* of a has one"),
+        (lambda: Sobolev().gram(space_of("cubic")), r"are to be chosen by .* data; pass it to fit or solve"),
+        (lambda: choose(*ON_A_LINE, Roughness("reml", order=4)), r"the basis of 'a' has .* order 3, not 4"),
         (lambda: choose(*ON_A_LINE, Sobolev((2,))), "without order 1 straight lines cost nothing"),
         (lambda: Sobolev() + Roughness(1.0), "which chooses a penalty alone and no sum"),
     ],
