@@ -42,14 +42,6 @@ def test_interval_score_and_coverage_by_hand() -> None:
     assert scores.coverage(error, sd) == 0.5
 
 
-def test_withheld_values_are_a_tenth_and_the_same_again(plane: sets.Problem) -> None:
-    for how in sets.WITHHELD:
-        held = sets.withheld(plane.data, how, {"time": 5, "lat": 3, "lon": 3})
-        assert held.identical(sets.withheld(plane.data, how, {"time": 5, "lat": 3, "lon": 3}))
-        assert not bool((held & plane.data.isnull()).any())
-        assert 0.08 < float(held.sum() / plane.data.notnull().sum()) < 0.13
-
-
 @pytest.mark.parametrize(
     "name", ["linear in lat and lon", "RBF of 30 neighbours", "trend and climatology per pixel"]
 )

@@ -21,11 +21,9 @@ import zarr
 
 import xspline as xs
 from tests.execution.cases import (
-    BATCH,
     GRID,
     SPACE,
     Array,
-    chunked,
     grid,
     limits,
     positions,
@@ -34,9 +32,9 @@ from tests.execution.cases import (
 )
 from tests.products import SEASONS, sst
 from xspline import execution
-from xspline.execution import HolderCodes, Source
+from xspline.execution import Source
 from xspline.execution.checkpoint import load, save
-from xspline.sums import HolderSums, Sums
+from xspline.sums import Sums
 
 BIG = (60, 14, 12)
 
@@ -47,19 +45,8 @@ SMALL = limits(3000)
 sums = partial(execution.sums, limits=SMALL)
 
 
-def digests(results: Sequence[Sums | HolderSums]) -> list[Any]:
-    return [[s.digest() for s in f.values()] if isinstance(f, HolderSums) else f.digest() for f in results]
-
-
-def sources(form: str) -> dict[str, Source]:
-    y = values(BIG)
-    data = chunked(y, (3, 7, 6)) if form == "blocks" else Array(y, (3, 7, 6))
-    holders = HolderCodes(0, np.repeat([0, 1, 2], 20), 3)
-    return {
-        "grid": Source(data, positions(BIG), (), GRID, "sst"),
-        "holders": Source(data, positions(BIG), (), GRID, "sst", holders),
-        "batch": Source(data, positions(BIG)[:1], (), BATCH, "sst"),
-    }
+def digests(results: Sequence[Sums]) -> list[str]:
+    return [result.digest() for result in results]
 
 
 def test_after_an_interrupt_only_the_rest_is_read(tmp_path: Path) -> None:
@@ -91,7 +78,7 @@ def test_after_an_interrupt_only_the_rest_is_read(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_named_and_computed_again_once_deleted(tmp_path: Path) -> None:
-    source = sources("regions")["grid"]
+    source = Source(Array(values(BIG), (3, 7, 6)), positions(BIG), (), GRID, "sst")
     expected = digests(sums([source], SPACE, checkpoint=tmp_path))
     path = sorted(tmp_path.glob("*.npz"))[5]
     whole = path.read_bytes()

@@ -15,7 +15,7 @@ import pytest
 
 from tests import reference
 from tests.devices import Device
-from tests.kernels.cases import CASES, SPACE, Case, block, variants
+from tests.kernels.cases import CASES, SPACE, Case, block
 from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
 from xspline.kernels import Block, accumulate, evaluate
 from xspline.sums import Sums
@@ -51,13 +51,6 @@ def test_three_namespaces_give_the_same_sums(name: str, mask: str, device: Devic
     for coordinates in (False, True):
         there = moved(built, device, coordinates=coordinates)
         assert_same(accumulate(there, layout, SPACE, slab=300), compiled_sums)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_sums_on_a_device_are_those_on_the_host(name: str, device: Device) -> None:
-    for mask, weight, dtype in variants(name):
-        built, layout = block(name, mask, weight, dtype)
-        assert_same(accumulate(moved(built, device), layout, SPACE), accumulate(built, layout, SPACE))
 
 
 def test_tallies_of_a_device(device: Device) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests import scatter
 from tests.solve.cases import Case
-from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, solve
+from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, factorise, solve
 from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError
 from xspline.solve.multigrid.solver import Iterative
@@ -170,3 +170,32 @@ def test_too_weak_a_penalty_is_an_error_that_advises_one(share: float, advice: s
     penalty: Penalty = roughness(space, sums.gram, share) if share else Ridge(0.0)
     with pytest.raises((ConvergenceError, SingularSystemError), match=f"(?i){advice}"):
         solve(sums, space, penalty, "iterative")
+
+
+# --- draws
+
+
+def clouds(space: Space, seed: int = 0, per: float = 2.5) -> Case:
+    """A hole over a third of each axis, and a third missing at random."""
+    rng = np.random.default_rng(seed)
+    xs = tuple((np.arange(int(per * k)) + 0.5) / int(per * k) for k in space.shape)
+    w = (rng.random(tuple(map(len, xs))) < 0.67).astype(float)
+    w[tuple(slice(n // 4, n // 4 + n // 3) for n in w.shape)] = 0.0
+    return Case(space, xs, np.zeros(w.shape), w)
+
+
+def test_draws_that_would_be_wrong_are_refused() -> None:
+    """Fewer observations than coefficients and next to no penalty: what a root of G lacks, nothing makes up for."""
+    bases = {name: BSpline(k, domain=(0, 1)) for name, k in (("a", 24), ("b", 22))}
+    space = Space(bases, axes={name: Axis() for name in bases})
+    gram = clouds(space, per=1.2).general()
+    for share, refused in ((1e-2, False), (1e-9, True)):
+        penalty = roughness(space, gram, share).gram(space)
+        draw = factorise(gram, penalty, space, "iterative").draws(np.random.default_rng(0))
+        if not refused:
+            assert np.isfinite(draw((8,))).all()
+            continue
+        with pytest.raises(
+            ConvergenceError, match=r"times the variance that they should have.*larger penalty"
+        ):
+            draw((8,))
