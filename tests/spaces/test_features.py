@@ -10,7 +10,7 @@ from numpy.polynomial import Legendre as Series
 from scipy.integrate import quad
 
 from tests.spaces.cases import ALL, EXTENT, NUMBER, TIME, bound, dense_pairs, features_of, inside
-from xspline.spaces import Basis, BSpline, Features, Fourier, Global, Polynomial, Union
+from xspline.spaces import Basis, BSpline, Features, Fourier, Global, Polynomial, Union, jit
 
 
 @pytest.fixture(params=ALL.values(), ids=ALL.keys())
@@ -216,3 +216,22 @@ def test_select_finds_the_columns_of_a_term(basis: Basis, kind: type[Basis], col
     assert mask.dtype == bool and mask.shape == (basis.count,)
     assert np.flatnonzero(mask).tolist() == columns
     assert np.array_equal(mask, bound(basis, extent=EXTENT).select(kind))
+
+
+# --- compiled or not
+
+
+def test_one_warning_where_there_is_no_place_for_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def njit(*, cache: bool = False, **_):
+        if cache:
+            raise RuntimeError("cannot cache function 'f': no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(jit.numba, "njit", njit)
+    jit._warn_once.cache_clear()
+    with pytest.warns(RuntimeWarning, match="compiles them again. Set NUMBA_CACHE_DIR") as caught:
+        functions = [jit.compiled(len), jit.compiled(len), jit.compiled(parallel=True)(len)]
+    jit._warn_once.cache_clear()
+    assert functions == [len, len, len]
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
