@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.block import Floats, Integers
-from xspline.kernels.compiled.lanes import LANES, add_product, load, spread, store
+from xspline.kernels.compiled.lanes import LANES, add_product, load, lowest_bit, spread, store
 from xspline.spaces.jit import compiled, internal
 
 TILE = 256  # lines at a time, whose errors of four rows the cache of a core holds
@@ -67,78 +67,100 @@ def _add_rows(rows: Floats, errors: Floats, out: Floats) -> None:
 
 
 @internal
-def _add_event(known: Floats, left: float, right: float, moments: int, total: Floats, scalars: Floats) -> None:
-    """Add what a table has for a gap between two errors, or for one at an end of a line, eight numbers at a time."""
-    a, b, one = spread(left), spread(right), spread(1.0)
+def _add_event(
+    table: Floats, at: int, left: float, right: float, moments: int, total: Floats, slot: int, scalars: Floats
+) -> None:
+    """Add what the table has from a place on for a gap between two errors, or for one at an end of a line.
+
+    Arrays are flat: a view of a row would take longer than what is done with it.
+    """
+    width = total.size * 3 // scalars.size
+    first, a, b, one = slot * width, spread(left), spread(right), spread(1.0)
     for i in range(0, moments, LANES):
-        own = add_product(load(total, i), load(known, i), a)
-        store(total, i, add_product(own, load(known, moments + i), b))
-    for i in range(moments, total.size, LANES):
-        store(total, i, add_product(load(total, i), load(known, moments + i), one))
-    scalars[0] += (right - left) * (right - left)
-    scalars[1] += 1.0
-    scalars[2] += left * left + right * right
+        own = add_product(load(total, first + i), load(table, at + i), a)
+        store(total, first + i, add_product(own, load(table, at + moments + i), b))
+    for i in range(moments, width, LANES):
+        store(total, first + i, add_product(load(total, first + i), load(table, at + moments + i), one))
+    scalars[3 * slot] += (right - left) * (right - left)
+    scalars[3 * slot + 1] += 1.0
+    scalars[3 * slot + 2] += left * left + right * right
 
 
 @internal
 def _add_line(
     words: Integers,
+    c: int,
     jumps: Integers,
-    line: NDArray[Any],
+    values: NDArray[Any],
+    line: int,
     reference: float,
     used: Integers,
     position: Integers,
     table: Floats,
-    places: Integers,
+    moments: int,
     total: Floats,
     scalars: Floats,
 ) -> None:
     """Add all ends of runs of a line to totals: [lags, ..], of gaps of 2, 3, … steps, and of those that are longer."""
-    lags, moments, last, carry = total.shape[0], table.shape[2] - total.shape[1], np.int64(-1), np.int64(0)
-    for g in range(words.size):
-        word = words[g]
+    rows, lags, last, carry = position.size, scalars.size // 3, np.int64(-1), np.int64(0)
+    width = total.size // lags + moments
+    for g in range(jumps.size):
+        word = words[g, c]
+        if g == jumps.size - 1:  # bits of what fills the last four are none
+            word &= (np.int64(1) << (rows % BITS)) - 1
         shifted = word << 1 | carry
         carry = word >> (BITS - 1)
         changed = ((word ^ shifted) | jumps[g]) & ((np.int64(1) << BITS) - 1)
         while changed:
-            lowest = changed & -changed
-            bit = places[lowest % places.size]
-            changed ^= lowest
+            bit = lowest_bit(changed)
+            changed &= changed - 1
             row = g * BITS + bit
             if shifted >> bit & 1:
                 last = row - 1
             if word >> bit & 1:
-                e, lag = np.float64(line[used[row]]) - reference, lags + 1
-                before = 0.0
+                e, before, lag = np.float64(values[used[row], line]) - reference, 0.0, lags + 1
                 if last >= 0:
-                    before, lag = np.float64(line[used[last]]) - reference, position[row] - position[last]
+                    before = np.float64(values[used[last], line]) - reference
+                    lag = position[row] - position[last]
                 if lag <= lags:
-                    _add_event(table[lag, last], before, e, moments, total[lag - 2], scalars[lag - 2])
+                    at = (lag * rows + last) * width
+                    _add_event(table, at, before, e, moments, total, lag - 2, scalars)
                 else:
-                    _add_event(table[0, row], 0.0, e, moments, total[lags - 1], scalars[lags - 1])
+                    _add_event(table, row * width, 0.0, e, moments, total, lags - 1, scalars)
                     if last >= 0:
-                        _add_event(table[1, last], before, 0.0, moments, total[lags - 1], scalars[lags - 1])
+                        at = (rows + last) * width
+                        _add_event(table, at, before, 0.0, moments, total, lags - 1, scalars)
     if last >= 0:
-        e = np.float64(line[used[last]]) - reference
-        _add_event(table[1, last], e, 0.0, moments, total[lags - 1], scalars[lags - 1])
+        e = np.float64(values[used[last], line]) - reference
+        _add_event(table, (rows + last) * width, e, 0.0, moments, total, lags - 1, scalars)
 
 
 @internal
-def _put(scalars: Floats, w: float, power: float, count: float) -> None:
-    """Write s, Σw and n."""
-    scalars[0], scalars[1], scalars[2] = w * power, w * count, count
-
-
-@internal
-def _put_parts(
-    total: Floats, moments: int, size: int, w: float, neighbours: Floats, gap: Floats, alone: Floats
+def _write_line(
+    total: Floats, alone: Floats, lines: int, line: int, w: float, size: int, totals: Floats, scalars: Floats
 ) -> None:
-    """Add what events of one kind make to the pairs of neighbours, and write those of the gap and of errors alone."""
-    for i in range(neighbours.size):
-        first, n = (i, size) if i < size else (moments + i - size, neighbours.size - size)
-        neighbours[i] += w * total[first]
-        gap[i] = w * total[first + n]
-        alone[i] = w * total[first + 2 * n]
+    """Write what the ends of runs of a line add up to in its slots, which are flat: [3 lags, lines, ..]."""
+    lags = alone.size // 3
+    width, events = totals.size // (3 * lags * lines), total.size // lags
+    moments = (3 * size + LANES - 1) // LANES * LANES
+    for m in range(lags):
+        count, is_gap = alone[3 * m + 1], m < lags - 1
+        if count == 0.0:
+            continue
+        pair, single = (m + 1) * lines + line, (2 * lags + m) * lines + line
+        for i in range(width):
+            first, n = m * events + i, size
+            if i >= size:
+                first, n = m * events + moments + i - size, width - size
+            totals[line * width + i] += w * total[first]
+            totals[single * width + i] = w * total[first + 2 * n]
+            if is_gap:
+                totals[pair * width + i] = w * total[first + n]
+        if is_gap:
+            scalars[3 * pair], scalars[3 * pair + 1], scalars[3 * pair + 2] = w * alone[3 * m], w * count, count
+            count *= 2.0
+        scalars[3 * single] = w * alone[3 * m + 2]
+        scalars[3 * single + 1], scalars[3 * single + 2] = w * count, count
 
 
 @compiled
@@ -165,21 +187,19 @@ def pairs(
     table : [lags + 1, rows, ..], what an error that begins a line adds, one that ends a line, and two with a gap of 2,
         3, … steps, by the row of the first: in the moments of neighbours, of the pair, and of both alone [3 K], times
         the first error; the same for the second; and in G [3 Q]. Zeros fill each of the three to whole lanes.
-    totals : [3 lags, C, K + Q], moments, and Q entries of G.
+    totals : [3 lags, C, K + Q], moments, and Q entries of G; flat, as scalars are.
     scalars : [3 lags, C, 3], s, Σw and n.
     """
     lines, rows, size, lags = values.shape[1], position.size, second.shape[1], table.shape[0] - 1
-    places, jumps = np.zeros(37, np.int64), np.zeros(rows // BITS + 1, np.int64)
-    for i in range(BITS):  # powers of two differ modulo 37
-        places[(np.int64(1) << i) % 37] = i
+    moments = (3 * size + LANES - 1) // LANES * LANES
+    jumps = np.zeros(rows // BITS + 1, np.int64)
     for t in range(1, rows):
         if steps[t] == 0.0:
             jumps[t // BITS] |= np.int64(1) << (t % BITS)
     errors, before, sums = np.zeros((4, TILE)), np.empty(TILE), np.empty((2, TILE))
-    own, words = np.empty((size, TILE)), np.empty((jumps.size, TILE), np.int64)
-    word, alone = np.empty(jumps.size, np.int64), np.empty((lags, 3))
-    moments = (3 * size + LANES - 1) // LANES * LANES
-    total, unused = np.empty((lags, table.shape[2] - moments)), np.empty(totals.shape[2])
+    own, words, flat = np.empty((size, TILE)), np.empty((jumps.size, TILE), np.int64), table.reshape(-1)
+    total, alone = np.empty(lags * (table.shape[2] - moments)), np.empty(3 * lags)
+    width = totals.size // (3 * lags * lines)
     for first in range(0, lines, TILE):
         count = min(TILE, lines - first)
         s = slice(first, first + count)
@@ -195,20 +215,10 @@ def pairs(
             line, w = first + c, weight[first + c]
             if w == 0.0:
                 continue
-            for g in range(jumps.size):
-                word[g] = words[g, c]
-            # Bits of what fills the last four are none.
-            word[jumps.size - 1] &= (np.int64(1) << (rows % BITS)) - 1
             total[:], alone[:] = 0.0, 0.0
-            _add_line(word, jumps, values[:, line], reference, used, position, table, places, total, alone)
-            _put(scalars[0, line], w, sums[0, c], sums[1, c])
+            _add_line(words, c, jumps, values, line, reference, used, position, flat, moments, total, alone)
+            scalars[3 * line], scalars[3 * line + 1] = w * sums[0, c], w * sums[1, c]
+            scalars[3 * line + 2] = sums[1, c]
             for i in range(size):
-                totals[0, line, i] = w * own[i, c]
-            for m in range(lags):
-                if alone[m, 1] > 0.0:
-                    is_gap = m < lags - 1
-                    gap = totals[m + 1, line] if is_gap else unused
-                    _put_parts(total[m], moments, size, w, totals[0, line], gap, totals[2 * lags + m, line])
-                    _put(scalars[2 * lags + m, line], w, alone[m, 2], (1.0 + is_gap) * alone[m, 1])
-                    if is_gap:
-                        _put(scalars[m + 1, line], w, alone[m, 0], alone[m, 1])
+                totals[line * width + i] = w * own[i, c]
+            _write_line(total, alone, lines, line, w, size, totals, scalars)

@@ -82,9 +82,8 @@ class Lines:
         second = np.append(steps - after, np.zeros((filling, steps.shape[1])), axis=0)
         events = ([_in_lanes(part) for part in parts] for parts in self._events(steps, after, grams))
         table = np.stack([np.concatenate(parts, axis=1) for parts in events])
-        loops.pairs(
-            self.values, weight, used, self.position, follows, second, table, self.reference, totals, scalars
-        )
+        given = self.values, weight, used, self.position, follows, second, table, self.reference
+        loops.pairs(*given, totals.reshape(-1), scalars.reshape(-1))
 
     def _follows(self) -> Floats:
         """Return 1 for rows that follow the one before by one step, else 0."""
