@@ -21,49 +21,65 @@ BITS = 32  # rows of a word, a multiple of four
 
 
 @internal
+def _one_row(
+    a: NDArray[Any], reference: float, shift: int, before: Floats, errors: Floats, power: Floats, word: Integers
+) -> None:
+    """Take in a row of some lines: its errors, 0 where one is missing, difference², and a bit for what is known.
+
+    `before` has the errors of the row before.
+    """
+    for r in range(word.size):
+        x = np.float64(a[r]) - reference
+        e = x if x == x else 0.0
+        power[r] += (e - before[r]) * (e - before[r])
+        word[r] |= np.int64(x == x) << shift
+        errors[0, r], before[r] = e, e
+
+
+@internal
 def _four_rows(
     a: NDArray[Any],
     b: NDArray[Any],
     c: NDArray[Any],
     d: NDArray[Any],
     reference: float,
-    steps: Floats,
     shift: int,
     before: Floats,
     errors: Floats,
-    sums: Floats,
+    power: Floats,
     word: Integers,
 ) -> None:
-    """Take in four rows of some lines: errors [4, lines], Σ difference², number of pairs, and bits of what is known.
-
-    `before` has the errors of the row before, NaN where one is missing. `steps` are 1 for rows that follow those
-    before by one step, else 0.
-    """
-    s0, s1, s2, s3, zero = steps[0], steps[1], steps[2], steps[3], np.int64(0)
+    """`_one_row` for four of them at once: what they add to is loaded once."""
+    zero = np.int64(0)
     for r in range(word.size):
         x0, x1 = np.float64(a[r]) - reference, np.float64(b[r]) - reference
         x2, x3 = np.float64(c[r]) - reference, np.float64(d[r]) - reference
-        d0, d1, d2, d3 = x0 - before[r], x1 - x0, x2 - x1, x3 - x2
         k0, k1, k2, k3 = x0 == x0, x1 == x1, x2 == x2, x3 == x3
-        m0, m1, m2, m3 = d0 == d0, d1 == d1, d2 == d2, d3 == d3
-        first = (s0 * d0 * d0 if m0 else 0.0) + (s1 * d1 * d1 if m1 else 0.0)
-        sums[0, r] += first + ((s2 * d2 * d2 if m2 else 0.0) + (s3 * d3 * d3 if m3 else 0.0))
-        sums[1, r] += ((s0 if m0 else 0.0) + (s1 if m1 else 0.0)) + ((s2 if m2 else 0.0) + (s3 if m3 else 0.0))
-        errors[0, r], errors[1, r] = x0 if k0 else 0.0, x1 if k1 else 0.0
-        errors[2, r], errors[3, r] = x2 if k2 else 0.0, x3 if k3 else 0.0
+        e0, e1, e2, e3 = x0 if k0 else 0.0, x1 if k1 else 0.0, x2 if k2 else 0.0, x3 if k3 else 0.0
+        d0, d1, d2, d3 = e0 - before[r], e1 - e0, e2 - e1, e3 - e2
+        power[r] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+        errors[0, r], errors[1, r], errors[2, r], errors[3, r] = e0, e1, e2, e3
         bits = (np.int64(1) if k0 else zero) | (np.int64(2) if k1 else zero)
         bits |= (np.int64(4) if k2 else zero) | (np.int64(8) if k3 else zero)
         word[r] |= bits << shift
-        before[r] = x3
+        before[r] = e3
 
 
 @internal
-def _add_rows(rows: Floats, errors: Floats, out: Floats) -> None:
+def _add_one(rows: Floats, errors: Floats, out: Floats) -> None:
+    """out[i, r] += rows[0, i] errors[0, r]."""
+    for i in range(out.shape[0]):
+        for r in range(errors.shape[1]):
+            out[i, r] += rows[0, i] * errors[0, r]
+
+
+@internal
+def _add_four(rows: Floats, errors: Floats, out: Floats) -> None:
     """out[i, r] += rows[0, i] errors[0, r] + ... + rows[3, i] errors[3, r]."""
     for i in range(out.shape[0]):
         a, b, c, d = rows[0, i], rows[1, i], rows[2, i], rows[3, i]
         for r in range(errors.shape[1]):
-            out[i, r] += a * errors[0, r] + b * errors[1, r] + c * errors[2, r] + d * errors[3, r]
+            out[i, r] += (a * errors[0, r] + b * errors[1, r]) + (c * errors[2, r] + d * errors[3, r])
 
 
 @internal
@@ -100,14 +116,17 @@ def _add_line(
     moments: int,
     total: Floats,
     scalars: Floats,
-) -> None:
-    """Add all ends of runs of a line to totals: [lags, ..], of gaps of 2, 3, … steps, and of those that are longer."""
+) -> tuple[float, int]:
+    """Add all ends of runs of a line to totals: [lags, ..], of gaps of 2, 3, … steps, and of those that are longer.
+
+    It returns what differences from a row to the next have of those that are no neighbours, squared, with errors of 0
+    where one is missing and around the line; and how many pairs are neighbours.
+    """
     rows, lags, last, carry = position.size, scalars.size // 3, np.int64(-1), np.int64(0)
     width = total.size // lags + moments
+    power, count = 0.0, 0
     for g in range(jumps.size):
         word = words[g, c]
-        if g == jumps.size - 1:  # bits of what fills the last four are none
-            word &= (np.int64(1) << (rows % BITS)) - 1
         shifted = word << 1 | carry
         carry = word >> (BITS - 1)
         changed = ((word ^ shifted) | jumps[g]) & ((np.int64(1) << BITS) - 1)
@@ -122,6 +141,9 @@ def _add_line(
                 if last >= 0:
                     before = np.float64(values[used[last], line]) - reference
                     lag = position[row] - position[last]
+                    count += last
+                count -= row
+                power += (e - before) * (e - before) if last == row - 1 else e * e + before * before
                 if lag <= lags:
                     at = (lag * rows + last) * width
                     _add_event(table, at, before, e, moments, total, lag - 2, scalars)
@@ -133,6 +155,8 @@ def _add_line(
     if last >= 0:
         e = np.float64(values[used[last], line]) - reference
         _add_event(table, (rows + last) * width, e, 0.0, moments, total, lags - 1, scalars)
+        power, count = power + e * e, count + last
+    return power, count
 
 
 @internal
@@ -169,21 +193,19 @@ def pairs(
     weight: Floats,
     used: Integers,
     position: Integers,
-    steps: Floats,
     second: Floats,
     table: Floats,
     reference: float,
     totals: Floats,
     scalars: Floats,
 ) -> None:
-    """Add the pairs of lines of values [n, C], each of one weight, to slots [S, .., C]; see `sums.memory.Memory`.
+    """Add the pairs of lines of values [n, C], each of one weight, to slots [S, C, ..]; see `sums.memory.Memory`.
 
     Parameters
     ----------
-    used : [4 m] the rows that are looked at, in order, with others behind them that fill the last four.
-    position : [rows], in steps, of those that are no filling.
-    steps, second : [4 m] and [4 m, K]: 1 where a row follows the one before by one step, else 0; what an error is
-        taken times in the moment of neighbours. Both are 0 for filling.
+    used : [rows] of the values that are looked at, in order.
+    position : [rows], in steps.
+    second : [rows, K], what an error is taken times in the moment of neighbours.
     table : [lags + 1, rows, ..], what an error that begins a line adds, one that ends a line, and two with a gap of 2,
         3, … steps, by the row of the first: in the moments of neighbours, of the pair, and of both alone [3 K], times
         the first error; the same for the second; and in G [3 Q]. Zeros fill each of the three to whole lanes.
@@ -194,31 +216,38 @@ def pairs(
     moments = (3 * size + LANES - 1) // LANES * LANES
     jumps = np.zeros(rows // BITS + 1, np.int64)
     for t in range(1, rows):
-        if steps[t] == 0.0:
+        if position[t] != position[t - 1] + 1:
             jumps[t // BITS] |= np.int64(1) << (t % BITS)
-    errors, before, sums = np.zeros((4, TILE)), np.empty(TILE), np.empty((2, TILE))
+    errors, before, power = np.zeros((4, TILE)), np.empty(TILE), np.empty(TILE)
     own, words, flat = np.empty((size, TILE)), np.empty((jumps.size, TILE), np.int64), table.reshape(-1)
     total, alone = np.empty(lags * (table.shape[2] - moments)), np.empty(3 * lags)
     width = totals.size // (3 * lags * lines)
     for first in range(0, lines, TILE):
-        count = min(TILE, lines - first)
-        s = slice(first, first + count)
-        before[:], sums[:], own[:], words[:] = np.nan, 0.0, 0.0, 0
-        for t in range(0, used.size, 4):
+        columns = min(TILE, lines - first)
+        s = slice(first, first + columns)
+        before[:], power[:], own[:], words[:] = 0.0, 0.0, 0.0, 0
+        for t in range(0, rows // 4 * 4, 4):
             a, b, c, d = used[t], used[t + 1], used[t + 2], used[t + 3]
             _four_rows(
-                values[a, s], values[b, s], values[c, s], values[d, s], reference, steps[t:], t % BITS,
-                before, errors, sums, words[t // BITS, :count],
+                values[a, s], values[b, s], values[c, s], values[d, s], reference, t % BITS,
+                before, errors, power, words[t // BITS, :columns],
             )  # fmt: skip
-            _add_rows(second[t:], errors, own)
-        for c in range(count):
+            _add_four(second[t:], errors, own)
+        for t in range(rows // 4 * 4, rows):
+            word = words[t // BITS, :columns]
+            _one_row(values[used[t], s], reference, t % BITS, before, errors, power, word)
+            _add_one(second[t:], errors, own)
+        for c in range(columns):
             line, w = first + c, weight[first + c]
             if w == 0.0:
                 continue
             total[:], alone[:] = 0.0, 0.0
-            _add_line(words, c, jumps, values, line, reference, used, position, flat, moments, total, alone)
-            scalars[3 * line], scalars[3 * line + 1] = w * sums[0, c], w * sums[1, c]
-            scalars[3 * line + 2] = sums[1, c]
+            others, count = _add_line(
+                words, c, jumps, values, line, reference, used, position, flat, moments, total, alone
+            )
+            # After the last row there is one more difference, to nothing.
+            scalars[3 * line] = w * (power[c] + before[c] * before[c] - others)
+            scalars[3 * line + 1], scalars[3 * line + 2] = w * count, count
             for i in range(size):
                 totals[line * width + i] = w * own[i, c]
             _write_line(total, alone, lines, line, w, size, totals, scalars)

@@ -74,25 +74,14 @@ class Lines:
     def _add_all(self, weight: Floats, totals: Floats, scalars: Floats, *, grams: bool) -> None:
         from xspline.kernels.compiled import series as loops  # imports numba
 
-        steps = self._steps()
+        # Functions change by so much from the row before, if that is one step away; else by nothing.
+        follows = np.diff(self.position, prepend=self.position[:1]) == 1
+        steps = np.diff(self.phi, axis=0, prepend=self.phi[:1]) * follows[:, None]
         after = np.append(steps[1:], np.zeros_like(steps[:1]), axis=0)
-        filling = -self.used.size % 4
-        used = np.append(self.used, np.repeat(self.used[:1], filling))
-        follows = np.append(self._follows(), np.zeros(filling))
-        second = np.append(steps - after, np.zeros((filling, steps.shape[1])), axis=0)
         events = ([_in_lanes(part) for part in parts] for parts in self._events(steps, after, grams))
         table = np.stack([np.concatenate(parts, axis=1) for parts in events])
-        given = self.values, weight, used, self.position, follows, second, table, self.reference
+        given = self.values, weight, self.used, self.position, steps - after, table, self.reference
         loops.pairs(*given, totals.reshape(-1), scalars.reshape(-1))
-
-    def _follows(self) -> Floats:
-        """Return 1 for rows that follow the one before by one step, else 0."""
-        follows = np.diff(self.position, prepend=self.position[:1]) == 1
-        return follows.astype(np.float64)
-
-    def _steps(self) -> Floats:
-        """Return what the functions change by from the row before, if that is one step away, else 0."""
-        return np.diff(self.phi, axis=0, prepend=self.phi[:1]) * self._follows()[:, None]
 
     def _events(self, steps: Floats, after: Floats, grams: bool) -> Iterator[list[list[Floats]]]:
         """Yield what the compiled loop takes of ends of runs and of gaps, see `pairs` there.
