@@ -16,13 +16,19 @@ from xspline.kernels.block import Floats, Integers
 from xspline.kernels.compiled.lanes import LANES, add_product, load, lowest_bit, spread, store
 from xspline.spaces.jit import compiled, internal
 
-TILE = 256  # lines at a time, whose errors of four rows the cache of a core holds
-BITS = 32  # rows of a word, a multiple of four
+TILE = 256  # lines at a time, whose errors a core's cache holds: 512 saves nothing (`benchmarks coverage --parts ar1`)
+BITS = np.iinfo(np.int32).bits  # rows of a word, a multiple of four
 
 
 @internal
 def _one_row(
-    a: NDArray[Any], reference: float, shift: int, before: Floats, errors: Floats, power: Floats, word: Integers
+    a: NDArray[Any],
+    reference: float,
+    shift: int,
+    before: Floats,
+    errors: Floats,
+    power: Floats,
+    word: Integers,
 ) -> None:
     """Take in a row of some lines: its errors, 0 where one is missing, difference², and a bit for what is known.
 
@@ -91,12 +97,12 @@ def _add_event(
     Arrays are flat: a view of a row would take longer than what is done with it.
     """
     width = total.size * 3 // scalars.size
-    first, a, b, one = slot * width, spread(left), spread(right), spread(1.0)
+    first, a, b, unit = slot * width, spread(left), spread(right), spread(1.0)
     for i in range(0, moments, LANES):
         own = add_product(load(total, first + i), load(table, at + i), a)
         store(total, first + i, add_product(own, load(table, at + moments + i), b))
     for i in range(moments, width, LANES):
-        store(total, first + i, add_product(load(total, first + i), load(table, at + moments + i), one))
+        store(total, first + i, add_product(load(total, first + i), load(table, at + moments + i), unit))
     scalars[3 * slot] += (right - left) * (right - left)
     scalars[3 * slot + 1] += 1.0
     scalars[3 * slot + 2] += left * left + right * right
@@ -122,14 +128,14 @@ def _add_line(
     It returns what differences from a row to the next have of those that are no neighbours, squared, with errors of 0
     where one is missing and around the line; and how many pairs are neighbours.
     """
-    rows, lags, last, carry = position.size, scalars.size // 3, np.int64(-1), np.int64(0)
+    rows, lags, last, carry = position.size, scalars.size // 3, -1, 0
     width = total.size // lags + moments
     power, count = 0.0, 0
     for g in range(jumps.size):
-        word = words[g, c]
+        word = int(words[g, c])
         shifted = word << 1 | carry
         carry = word >> (BITS - 1)
-        changed = ((word ^ shifted) | jumps[g]) & ((np.int64(1) << BITS) - 1)
+        changed = ((word ^ shifted) | int(jumps[g])) & ((1 << BITS) - 1)
         while changed:
             bit = lowest_bit(changed)
             changed &= changed - 1
@@ -140,7 +146,7 @@ def _add_line(
                 e, before, lag = np.float64(values[used[row], line]) - reference, 0.0, lags + 1
                 if last >= 0:
                     before = np.float64(values[used[last], line]) - reference
-                    lag = position[row] - position[last]
+                    lag = int(position[row] - position[last])
                     count += last
                 count -= row
                 power += (e - before) * (e - before) if last == row - 1 else e * e + before * before
@@ -181,7 +187,11 @@ def _write_line(
             if is_gap:
                 totals[pair * width + i] = w * total[first + n]
         if is_gap:
-            scalars[3 * pair], scalars[3 * pair + 1], scalars[3 * pair + 2] = w * alone[3 * m], w * count, count
+            scalars[3 * pair], scalars[3 * pair + 1], scalars[3 * pair + 2] = (
+                w * alone[3 * m],
+                w * count,
+                count,
+            )
             count *= 2.0
         scalars[3 * single] = w * alone[3 * m + 2]
         scalars[3 * single + 1], scalars[3 * single + 2] = w * count, count

@@ -30,20 +30,21 @@ class _Pairs:
         self.space, self.series = space, series
         self.slots: list[list[Sums]] = [[] for _ in range(3 * series.lags)]
 
-    def add(self, block: Block, plain: Sums, cut: int | None = None) -> None:
+    def add(self, block: Block, plain: Sums, weight: Floats, cut: int | None = None) -> None:
         """Add the pairs of a block along its series; those alone that reach over row `cut` if that is given.
 
         Parameters
         ----------
         block : on the host, with labels and weights as they are.
         plain : its sums. Where the gaps of all lines are alike, G is a product, and so it is of pairs.
+        weight : `line_weights` of the block.
         """
         if not plain.gram.terms:
             return
         series, k = self.series, self.series.coefficient
         features = CellSpace.over(self.space, block.coordinates).features[k]
         lines = Lines.of(block, series, features, float(plain.reference.ravel()[0]))
-        weight, size = self.line_weights(block), lines.phi.shape[1]
+        size = lines.phi.shape[1]
         spanned = {axis for span in series.spans for axis in span} | set(series.batch_axes)
         pools = any(n > 1 and axis not in spanned for axis, n in enumerate(block.values.shape))
         # Of lines that are pooled gaps may differ, and G is a product all the same.
@@ -69,9 +70,9 @@ class _Pairs:
     ) -> Iterator[Gram]:
         """Yield G of slots where the gaps of all lines are alike: one line tells for all."""
         used = np.flatnonzero(weight > 0)
-        line = next(i for i in used if np.isfinite(lines.values[lines.used, i]).any())
-        one, size = lines.along(line), lines.phi.shape[1]
-        upper = one.summed(np.ones(1), cut, grams=True)[0][:, 0, size:]
+        line = next(int(i) for i in used if np.isfinite(lines.values[lines.used, i]).any())
+        size = lines.phi.shape[1]
+        upper = lines.along(line).summed(np.ones(1), cut, grams=True)[0][:, 0, size:]
         for slot in slots:
             pairs = np.zeros((size, size))
             i, j = np.triu_indices(size)
@@ -86,13 +87,19 @@ class _Pairs:
     ) -> Iterator[Gram]:
         """Yield G of slots from the upper triangles of their lines, [slots, C, Q]."""
         k, axes = self.series.coefficient, tuple(range(len(plain.window)))
-        keys, size, others = [f.key for term in plain.gram.terms for f in term], plain.window[k][1], len(axes) - 1
+        keys, size, others = (
+            [f.key for term in plain.gram.terms for f in term],
+            plain.window[k][1],
+            len(axes) - 1,
+        )
         i, j = np.triu_indices(size)
         for slot, own in zip(slots, self._over_places(block, upper, pairs=True), strict=True):
-            lengths, offsets, batch = own.shape[:others], own.shape[others : 2 * others], own.shape[2 * others + 1 :]
-            pairs = np.zeros(
-                (*lengths[:k], size, *lengths[k:], *offsets[:k], size, *offsets[k:], *batch)
+            lengths, offsets, batch = (
+                own.shape[:others],
+                own.shape[others : 2 * others],
+                own.shape[2 * others + 1 :],
             )
+            pairs = np.zeros((*lengths[:k], size, *lengths[k:], *offsets[:k], size, *offsets[k:], *batch))
             np.moveaxis(pairs, (k, len(axes) + k), (0, 1))[i, j - i] = np.moveaxis(own, 2 * others, 0)
             key = digest_key("series", repr((slot, cut, keys)))
             yield Gram(((Factor(axes, plain.window, pairs, key),),), plain.batch_ndim)
@@ -169,11 +176,12 @@ def remembered(block: Block, plain: Sums, space: Space, series: Series) -> Memor
     stop = tuple(a + n for a, n in zip(start, values.shape, strict=True))
     weights = tuple((axes, np.asarray(to_host(w), dtype=np.float64)) for axes, w in block.weights)
     host = replace(block, values=values, start=start, weights=weights)
-    pairs.add(host, plain)
+    weight = pairs.line_weights(host)
+    pairs.add(host, plain, weight)
     edge = Edge(start, stop, values, block.coordinates, weights).trimmed(series)
     x = edge.coordinates[series.coefficient]
     used = _along(space.features[series.coefficient].locate(x)[0] >= 0, (series.axis,), values.ndim)
-    used = used & np.expand_dims(pairs.line_weights(host) > 0, series.axis) & np.isfinite(edge.values)
+    used = used & np.expand_dims(weight > 0, series.axis) & np.isfinite(edge.values)
     edge = replace(edge, values=np.where(used, edge.values, np.nan))
     return Memory(series, pairs.merged(batch=plain.batch), (edge,))
 
@@ -267,4 +275,4 @@ def _join(pairs: _Pairs, edge: Edge, after: Edge) -> None:
     block = Block(np.take(both.values, kept, axis), coordinates, both.weights, start)
     own = CellSpace.over(pairs.space, coordinates)
     layout = Layout(tuple(Group(*group) for group in pairs.series.groups), pairs.series.batch_axes)
-    pairs.add(block, accumulate(block, layout, own), n - first)
+    pairs.add(block, accumulate(block, layout, own), pairs.line_weights(block), n - first)
