@@ -46,7 +46,7 @@ class Lines:
         used = np.flatnonzero(features.locate(x)[0] >= 0)
         steps = np.rint(np.diff(middle(x)) / series.step).astype(np.int64)
         position = np.append(0, np.cumsum(steps))[used]
-        phi = features.design(x[used])
+        phi = np.ascontiguousarray(features.design(x[used]))
         return Lines(flat, used, position, phi, series.lags, reference, values.shape[1:])
 
     def along(self, line: int) -> Lines:
@@ -79,7 +79,7 @@ class Lines:
         steps = np.diff(self.phi, axis=0, prepend=self.phi[:1]) * follows[:, None]
         after = np.append(steps[1:], np.zeros_like(steps[:1]), axis=0)
         events = ([_in_lanes(part) for part in parts] for parts in self._events(steps, after, grams))
-        table = np.stack([np.concatenate(parts, axis=1) for parts in events])
+        table = np.ascontiguousarray([np.concatenate(parts, axis=1) for parts in events])
         given = self.values, weight, self.used, self.position, steps - after, table, self.reference
         loops.pairs(*given, totals.reshape(-1), scalars.reshape(-1))
 
