@@ -105,19 +105,6 @@ def test_digest_key_sees_contents_type_and_boundaries():
         digest_key(np.array([object()]))
 
 
-def test_factors_that_do_not_fit_are_refused():
-    pairs = np.zeros((3, 2))
-    with pytest.raises(ValueError, match=r"axes of a factor must ascend, got \(1, 0\)"):
-        Factor((1, 0), ((0, 3), (0, 2)), np.zeros((3, 2, 1, 1)), 0)
-    with pytest.raises(ValueError, match="needs 2 windows and at least 4 dimensions of pairs, got 1 and 2"):
-        Factor((0, 1), ((0, 3),), pairs, 0)
-    with pytest.raises(ValueError, match=r"pairs of shape \(3, 2\) do not fit the window \(\(0, 4\),\)"):
-        Factor((0,), ((0, 4),), pairs, 0)
-    a = Factor((0,), ((0, 3),), pairs, 0)
-    with pytest.raises(ValueError, match="a factor with 1 batch axes cannot get 2"):
-        a.with_batch_axes(1).with_batch_axes(2)
-
-
 # --- pair form: the adjoint of pair arrays
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xspline.sums import Factor, Gram
+from xspline.sums import Gram
 
-from .cases import LOCAL, close, frame_of, frames, random_factor, random_gram, rngs
+from .cases import close, frames, random_gram, rngs
 
 BATCHES = st.sampled_from([(), (2,), (3, 2)])
 
@@ -86,26 +85,3 @@ def test_round_trip_through_arrays(frame, rng, batch):
     assert gram.equals(again)
     assert again.nbytes == gram.nbytes == sum(array.nbytes for array in arrays.values())
     assert again.partitions == gram.partitions
-
-
-def test_grams_that_do_not_fit_are_refused():
-    frame, rng = frame_of((LOCAL, 3, 1), (LOCAL, 3, 1)), np.random.default_rng(0)
-    a, b, both = (random_factor(rng, frame, axes) for axes in [(0,), (1,), (0, 1)])
-    one = Factor((), (), np.ones(()), 1)
-    for term in [(a, both), (a, a), (a, b, one, one)]:
-        with pytest.raises(
-            ValueError, match=r"must partition the axes \[.*\], with at most one multiplicity"
-        ):
-            Gram(((a, b), term))
-    with pytest.raises(ValueError, match="a factor has 0 batch axes in a Gram with 1; see with_batch_axes"):
-        Gram(((a, b),), 1)
-    with pytest.raises(ValueError, match="there are no Grams to combine"):
-        Gram.merge([], frame)
-    with pytest.raises(ValueError, match=r"Grams with \[1, 2\] batch axes cannot be combined"):
-        Gram.merge([Gram((), 1), Gram((), 2)], frame)
-    with pytest.raises(ValueError, match="there are 1 batch axes; cannot concatenate along batch axis 1"):
-        Gram.concatenate([Gram((), 1)], 1, [2], frame)
-    arrays, meta = Gram(((a, b),)).to_arrays()
-    del arrays["pairs_0_1"]
-    with pytest.raises(ValueError, match=r"'pairs_0_1' is missing; the file holds \['pairs_0_0'\]"):
-        Gram.from_arrays(arrays, meta)

@@ -204,26 +204,3 @@ def test_merged_tallies_add_counts_and_keep_the_first_places():
     assert Tally.from_dict(json.loads(json.dumps(a.to_dict()))) == a
     parts = [Sums(**{**vars(Sums.zero(FRAME)), "tally": tally}) for tally in (a, b)]
     assert Sums.merge(parts, FRAME).tally == Tally(4, 6, (0, 4), (7, 7))
-
-
-def test_sums_that_do_not_fit_are_refused():
-    frame = FRAME
-    with pytest.raises(ValueError, match=r"no sums to combine; Sums\.zero"):
-        Sums.merge([], frame)
-    with pytest.raises(
-        ValueError, match=r"\[3\] coefficient axes and \[0, 1\] batch axes cannot be combined"
-    ):
-        Sums.merge([Sums.zero(frame), Sums.zero(frame, (2,))], frame)
-    with pytest.raises(ValueError, match="there are 1 batch axes; cannot concatenate along batch axis 1"):
-        Sums.concatenate([Sums.zero(frame, (2,))], 1, frame)
-    fields = vars(Sums.zero(frame))
-    with pytest.raises(ValueError, match=r"moment of shape \(1, 2, 3\) does not fit the window"):
-        Sums(**{**fields, "moment": np.zeros((1, 2, 3))})
-    with pytest.raises(ValueError, match="weight has 1 batch axes and the moment 0"):
-        Sums(**{**fields, "weight": np.zeros(2)})
-    arrays, meta = Sums.zero(frame).to_arrays()
-    del arrays["moment"]
-    with pytest.raises(
-        ValueError, match=r"the arrays \['moment'\] are missing among .*; write the file again"
-    ):
-        Sums.from_arrays(arrays, meta)
