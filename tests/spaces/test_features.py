@@ -12,6 +12,7 @@ from scipy.integrate import quad
 
 from tests.spaces.cases import ALL, EXTENT, NUMBER, TIME, bound, dense_pairs, features_of, inside
 from xspline.spaces import Basis, BSpline, Features, Fourier, Global, Polynomial, Union
+from xspline.spaces.features import pair_products
 
 
 @pytest.fixture(params=ALL.values(), ids=ALL.keys())
@@ -53,7 +54,7 @@ def breakpoints(basis: Basis, lo: float, hi: float) -> np.ndarray:
 def test_shapes_and_types(basis: Basis, features: Features) -> None:
     x = inside(*EXTENT)
     cell, z = features.locate(x)
-    a, o = features.pair_index()
+    a, o = features.support.index(pairs=True)
     q, size = features.width, features.size
     assert basis.count == size and features.first.shape == (features.cells,)
     assert (cell.dtype, z.dtype, a.dtype, o.dtype, features.first.dtype) == (
@@ -62,7 +63,7 @@ def test_shapes_and_types(basis: Basis, features: Features) -> None:
         *[np.dtype(np.int64)] * 3,
     )
     assert features.features(cell, z).shape == (x.size, q)
-    assert features.pair_features(cell, z).shape == (x.size, q * (q + 1) // 2) == (x.size, a.size)
+    assert a.size == q * (q + 1) // 2
     assert [(i, j) for i in range(q) for j in range(q - i)] == list(zip(a.tolist(), o.tolist(), strict=True))
     assert features.design(x).shape == (x.size, size)
     assert features.roughness(0).shape == (size, features.offsets)
@@ -76,8 +77,8 @@ def test_shapes_and_types(basis: Basis, features: Features) -> None:
 def test_pairs_are_products(features: Features) -> None:
     x = np.append(inside(*EXTENT), [np.nan, np.inf])
     cell, z = features.locate(x)
-    values, (a, o) = features.features(cell, z), features.pair_index()
-    np.testing.assert_array_equal(features.pair_features(cell, z), values[:, a] * values[:, a + o])
+    values, (a, o) = features.features(cell, z), features.support.index(pairs=True)
+    np.testing.assert_array_equal(pair_products(values), values[:, a] * values[:, a + o])
     assert cell[-2:].tolist() == [-1, -1] and np.all(values[-2:] == 0)
 
 
