@@ -72,14 +72,6 @@ def _four_rows(
 
 
 @internal
-def _add_one(rows: Floats, errors: Floats, out: Floats) -> None:
-    """out[i, r] += rows[0, i] errors[0, r]."""
-    for i in range(out.shape[0]):
-        for r in range(errors.shape[1]):
-            out[i, r] += rows[0, i] * errors[0, r]
-
-
-@internal
 def _add_four(rows: Floats, errors: Floats, out: Floats) -> None:
     """out[i, r] += rows[0, i] errors[0, r] + ... + rows[3, i] errors[3, r]."""
     for i in range(out.shape[0]):
@@ -215,7 +207,7 @@ def pairs(
     ----------
     used : [rows] of the values that are looked at, in order.
     position : [rows], in steps.
-    second : [rows, K], what an error is taken times in the moment of neighbours.
+    second : [rows + 3, K], what an error is taken times in the moment of neighbours; 0 for the last three.
     table : [lags + 1, rows, ..], what an error that begins a line adds, one that ends a line, and two with a gap of 2,
         3, … steps, by the row of the first: in the moments of neighbours, of the pair, and of both alone [3 K], times
         the first error; the same for the second; and in G [3 Q]. Zeros fill each of the three to whole lanes.
@@ -243,10 +235,11 @@ def pairs(
                 before, errors, power, words[t // BITS, :columns],
             )  # fmt: skip
             _add_four(second[t:], errors, own)
+        errors[1:] = 0.0
         for t in range(rows // 4 * 4, rows):
             word = words[t // BITS, :columns]
             _one_row(values[used[t], s], reference, t % BITS, before, errors, power, word)
-            _add_one(second[t:], errors, own)
+            _add_four(second[t:], errors, own)
         for c in range(columns):
             line, w = first + c, weight[first + c]
             if w == 0.0:

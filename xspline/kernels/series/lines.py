@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xspline.kernels.block import Block, Floats, Integers
-from xspline.spaces.features import Features
+from xspline.spaces.features import Features, pair_products
 from xspline.spaces.means import middle
 from xspline.sums.memory import Series
 
@@ -80,7 +80,8 @@ class Lines:
         after = np.append(steps[1:], np.zeros_like(steps[:1]), axis=0)
         events = ([_in_lanes(part) for part in parts] for parts in self._events(steps, after, grams))
         table = np.ascontiguousarray([np.concatenate(parts, axis=1) for parts in events])
-        given = self.values, weight, self.used, self.position, steps - after, table, self.reference
+        second = np.pad(steps - after, ((0, 3), (0, 0)))
+        given = self.values, weight, self.used, self.position, second, table, self.reference
         loops.pairs(*given, totals.reshape(-1), scalars.reshape(-1))
 
     def _events(self, steps: Floats, after: Floats, grams: bool) -> Iterator[list[list[Floats]]]:
@@ -89,15 +90,19 @@ class Lines:
         The moment of neighbours is made for runs without an end: what it has of pairs that are not there is taken out.
         """
         phi, n = self.phi, len(self.phi)
-        before = np.cumsum(_squares(steps, grams), axis=0)  # G of all pairs up to a row
-        own = _squares(phi, grams)
+
+        def products(rows: Floats) -> Floats:
+            return pair_products(rows if grams else rows[:, :0])
+
+        before = np.cumsum(products(steps), axis=0)  # G of all pairs up to a row
+        own = products(phi)
         none, no_gram = np.zeros_like(phi), np.zeros_like(own)
         yield [[none, none, none], [-steps, none, phi], [-before, no_gram, own]]
         yield [[after, none, phi], [none, none, none], [before, no_gram, own]]
         for lag in range(2, self.lags + 1):
             other = np.minimum(np.searchsorted(self.position, self.position + lag), n - 1)
             apart = phi[other] - phi
-            both = [before - before[other], _squares(apart, grams), own + own[other]]
+            both = [before - before[other], products(apart), own + own[other]]
             yield [[after, -apart, phi], [-steps[other], apart, phi[other]], both]
 
     def _add_over(self, cut: int, weight: Floats, totals: Floats, scalars: Floats, *, grams: bool) -> None:
@@ -109,7 +114,7 @@ class Lines:
 
         def add(slot: int, lines: Integers, row: Floats, errors: Floats) -> None:
             w = weight[lines]
-            pairs = _squares(row[None], grams)[0]
+            pairs = pair_products(row[None] if grams else row[None, :0])[0]
             totals[slot, lines] += np.concatenate([np.outer(w * errors, row), np.outer(w, pairs)], axis=1)
             scalars[slot, lines] += np.stack([w * errors * errors, w, np.ones_like(w)], axis=1)
 
@@ -119,12 +124,6 @@ class Lines:
                 add(lag - 1, lines, self.phi[b] - self.phi[a], e[b, lines] - e[a, lines])
                 for row in (a, b):
                     add(self.lags + lag - 1, lines, self.phi[row], e[row, lines])
-
-
-def _squares(rows: Floats, wanted: bool) -> Floats:
-    """Return the upper triangles of the products of rows with themselves, [n, Q], or nothing."""
-    first, second = np.triu_indices(rows.shape[1] if wanted else 0)
-    return rows[:, first] * rows[:, second]
 
 
 def _in_lanes(parts: list[Floats]) -> Floats:
