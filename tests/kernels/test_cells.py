@@ -189,6 +189,10 @@ def test_lanes_are_what_numpy_does() -> None:
     loop(a, b, plain)
     numba.njit(loop)(a, b, twin)
     np.testing.assert_allclose(twin, plain, rtol=1e-14)
+    lowest = numba.njit(lambda word: lanes.lowest_bit(word))
+    assert (
+        [lowest(word) for word in (1, 40, 2**31)] == list(map(lanes.lowest_bit, (1, 40, 2**31))) == [0, 3, 31]
+    )
 
 
 @settings(max_examples=10)
