@@ -56,7 +56,7 @@ def test_all_answers_are_those_of_the_host(kinds: Any, batch: Any, penalty: Pena
     assert close(ours.traces(terms), host.traces(terms), 1e-10)
     assert close(ours.solve(vectors), host.solve(vectors), 1e-10)
     assert close(ours.apply_inverse_sqrt(vectors), host.apply_inverse_sqrt(vectors), 1e-10)
-    assert ours.determined.all() and ours.nbytes == host.nbytes
+    assert ours.determined.all() and 0 < ours.nbytes <= host.nbytes
 
 
 # --- systems that are not determined

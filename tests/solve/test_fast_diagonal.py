@@ -103,7 +103,7 @@ def test_a_few_iterations_where_observations_are_dense(share: float, most: int) 
     penalty = roughness(space, gram, share)
     system, rhs = system_of(space, gram, penalty), moment_of(case)
     ours = system.solve(rhs)
-    expected = Direct(gram, penalty.gram(space), space.frame, dense=False).solve(rhs)
+    expected = Direct(gram, penalty.gram(space), space.frame).solve(rhs)
     assert close(ours, expected, 1e-9) and system.residual <= 1e-10
     assert system.iterations <= most
 
@@ -116,7 +116,7 @@ def test_gaps_along_a_coordinate_are_filled_by_roughness(gap: tuple[float, float
     penalty, rhs = roughness(space, gram, 1e-5), moment_of(case)
     assert (gram.diagonal(space.frame) == 0).any()
     ours = system_of(space, gram, penalty).solve(rhs).ravel()
-    expected = Direct(gram, penalty.gram(space), space.frame, dense=False).solve(rhs).ravel()
+    expected = Direct(gram, penalty.gram(space), space.frame).solve(rhs).ravel()
     assert close(case.phi @ ours, case.phi @ expected, 1e-8)
 
 
@@ -140,7 +140,7 @@ def test_edf_is_estimated_and_what_needs_the_inverse_is_refused(share: float) ->
     _, gram = even(space, per=1.5)
     penalty = roughness(space, gram, share)
     ours = system_of(space, gram, penalty)
-    direct = Direct(gram, penalty.gram(space), space.frame, dense=False)
+    direct = Direct(gram, penalty.gram(space), space.frame)
     samples = ours.edf_samples()[0]
     error = float(np.std(samples, ddof=1) / np.sqrt(len(samples)) / samples.mean())
     assert 0 < error < 0.01

@@ -22,7 +22,6 @@ LinearMap = Callable[[Array], Array]
 TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
 MAX_ITERATIONS = 400
 SEED = 20240229  # of the probes
-STALLED = 50  # iterations without a residual of half the size, after which a run ends
 PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
 PROBED = 200_000  # numbers of all probes: estimates scatter like 1 / √(probes · P), log λ by some 0.003
 ROOT_TOLERANCE = (
@@ -91,18 +90,11 @@ def refined(
 def descend(
     matvec: LinearMap, precondition: LinearMap, r: Array, goal: Array, most: int
 ) -> tuple[Array, int]:
-    """Preconditioned conjugate gradients (Hestenes and Stiefel 1952) until all residuals are at the goal [m].
-
-    Ends too where the best residuals have not been halved for `STALLED` iterations.
-    """
+    """Preconditioned conjugate gradients (Hestenes and Stiefel 1952) until all residuals are at the goal [m]."""
     x, p, r, before = np.zeros_like(r), np.zeros_like(r), r.copy(), np.zeros_like(goal)
-    least, improved_at = np.inf, 0
     for count in range(most + 1):
-        distance = float(np.max(norm_of(r) - goal))
-        if distance <= 0 or count == most or count - improved_at == STALLED:
+        if count == most or (norm_of(r) <= goal).all():
             break
-        if distance < least / 2:
-            least, improved_at = distance, count
         tell(f"iteration {count + 1} of at most {most}")
         z = precondition(r)
         now = dot(r, z)

@@ -216,9 +216,9 @@ def _system(
 
         return Iterative(gram, penalty, space, most=most)
     if name == NEARLY_SEPARABLE and (nearly := nearly_split(gram, penalty, frame)) is not None:
-        expected, parts, axis = nearly
+        expected, parts = nearly
         modes = Separable(parts, frame, room, resources)
-        return NearlySeparable(gram, Gram((expected.factors,)), penalty, frame, modes, axis, most=most)
+        return NearlySeparable(gram, Gram((expected.factors,)), penalty, frame, modes, most=most)
     product = product_of(gram, frame)
     if product is not None and name in ("spectral", "separable"):
         if name == "spectral" and ridge_of(penalty) is None:
