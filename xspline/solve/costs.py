@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-GIB = 2**30
-
 
 @dataclass(frozen=True)
 class CostModel:
@@ -19,9 +17,6 @@ class CostModel:
     iterative_handicap_flops: float = 5e11
     # flops, some minutes, of a solver that takes over unasked where iterations do not converge. Chosen.
     max_fallback_flops: float = 5e12
-    # iterations after which another solver, if there is one, takes over. Measured (`python -m benchmarks solve`):
-    # systems that converge at all take 2 to 51.
-    fallback_iterations: int = 100
     # iterations that a solve is expected to take. Measured (`python -m benchmarks solve`): 9 to 22; of what is nearly a
     # product 10 where single values are missing, 60 with blocks.
     expected_iterations: int = 20

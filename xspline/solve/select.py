@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xspline.solve.batch import distinct
-from xspline.solve.costs import GIB
 from xspline.solve.direct.band import Ordering, band_operations, narrowest
 from xspline.solve.direct.cholesky import PANEL
 from xspline.solve.direct.device import gpu_room
@@ -337,7 +336,7 @@ def _too_large(choice: Choice, structure: _Structure, exact: bool) -> TooLargeEr
     article = "an" if choice.name == ITERATIVE else "a"
     cause = (
         f"{article} {choice.name} solve for P = {structure.ordering.size} coefficients needs about {choice.nbytes} "
-        f"bytes ({choice.nbytes / GIB:.1f} GiB), more than the {structure.resources.memory / GIB:.1f} GiB of this "
+        f"bytes ({choice.nbytes / 2**30:.1f} GiB), more than the {structure.resources.memory / 2**30:.1f} GiB of this "
         "machine"
     )
     error = TooLargeError(f"{cause} ({choice.reason}); {remedy}")

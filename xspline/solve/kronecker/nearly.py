@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.kronecker.operator import Operator
 from xspline.solve.kronecker.pcg import KroneckerSum
-from xspline.solve.kronecker.roots import AT_ONCE
 from xspline.solve.kronecker.separable import Separable
-from xspline.solve.krylov import TOLERANCE, conjugate_gradients, inverse_root, probes
+from xspline.solve.krylov import AT_ONCE, TOLERANCE, conjugate_gradients, inverse_root, probes
 from xspline.solve.system import CoupledDraw, Draw, IterativeSystem
 from xspline.spaces import Frame
 from xspline.sums import Gram
@@ -34,22 +33,19 @@ class NearlySeparable(IterativeSystem):
     """G + Λ by iterations with M = E + Λ.
 
     `gram`, `near_gram` and `penalty` are G, E and Λ, without batch axes, and `near` is M, which knows its inverse.
-    There are at most `most` iterations.
     """
 
     near: Separable
     mixes_systems = True
     at_once = 8  # vectors by which a product with G reads it once, and which fit in a cache
 
-    def __init__(
-        self, gram: Gram, near_gram: Gram, penalty: Gram, frame: Frame, near: Separable, most: int
-    ) -> None:
+    def __init__(self, gram: Gram, near_gram: Gram, penalty: Gram, frame: Frame, near: Separable) -> None:
         self.gram, self.near_gram, self.penalty = gram, near_gram, penalty
         self.rough = KroneckerSum.of(penalty.terms, frame)
         if gram not in _operators:
             _operators[gram] = Operator(gram.one_factor(frame).pairs, frame)
         self.data = _operators[gram]
-        self.frame, self.near, self.most, self.tolerance = frame, near, most, TOLERANCE
+        self.frame, self.near, self.tolerance = frame, near, TOLERANCE
         self.index = np.zeros((), dtype=np.intp)
 
     @property
@@ -78,9 +74,7 @@ class NearlySeparable(IterativeSystem):
         return np.moveaxis(self.near.solve(np.moveaxis(rows, 0, -1)), -1, 0)
 
     def _solve_rows(self, rows: Array, which: NDArray[np.intp], tolerance: float) -> Array:
-        x, iterations, residual = conjugate_gradients(
-            self._matvec, self._near_solve, rows, tolerance, self.most
-        )
+        x, iterations, residual = conjugate_gradients(self._matvec, self._near_solve, rows, tolerance)
         self._record(iterations, residual)
         return x
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from xspline.solve.direct.band import Array
+from xspline.solve.direct.band import Array, Integers
 from xspline.solve.parallel import WORTH_THREADS, run
 from xspline.spaces import Frame
 from xspline.sums.factor import matrix_entries
@@ -38,7 +38,9 @@ class Operator:
         count = len(frame.sizes)
         moved = pairs.transpose(*others, *(count + j for j in others), count + last, last)
         numbers = np.arange(math.prod((*own.sizes, *own.offsets))).reshape(*own.sizes, *own.offsets)
-        blocks, targets, sources = [], [], []
+        blocks: list[Integers] = []
+        targets: list[Integers] = []
+        sources: list[Integers] = []
         for place, rows, columns in matrix_entries(own):
             shape = numbers[place].shape
             blocks.append(numbers[place].ravel())
@@ -52,9 +54,9 @@ class Operator:
         )
         self.bands = self._bands(moved.reshape(-1, self.width, self.size)[used])
         self.split = block.size * self.size * self.width > WORTH_THREADS
-        # Slabs of the first axis, no thinner than pairs reach: every other one at the same time writes to other rows.
-        length, reach = own.sizes[0], own.sizes[0] if own.everywhere[0] else max(own.offsets[0] - 1, 1)
-        edges = np.linspace(0, length, max(length // reach // 2 * 2, 1) + 1).astype(int)
+        # Slabs of the first axis, no thinner than pairs are wide: every other one at a time writes to other rows.
+        length, coupled = own.sizes[0], own.sizes[0] if own.everywhere[0] else max(own.offsets[0] - 1, 1)
+        edges = np.linspace(0, length, max(length // coupled // 2 * 2, 1) + 1).astype(int)
         slabs = list(itertools.pairwise(np.searchsorted(used // (numbers.size // length), edges).tolist()))
         self.rounds = [slabs[0::2], slabs[1::2]]
 

@@ -23,7 +23,6 @@ from xspline.solve.multigrid.spaces import AxisLevel, pair_places
 from xspline.solve.parallel import WORTH_THREADS, ranges, rounds_of, run
 
 MAX_SUBDOMAIN = 700  # coefficients
-MIN_WIDTH = 3  # coefficients along a local axis
 
 
 class Schwarz:
@@ -39,10 +38,9 @@ class Schwarz:
         self.scale = 1.0 / np.sqrt(pairs[(slice(None),) * count + (0,) * count].ravel())
         number = _all_indices([len(own) for own in along])
         inside = _all_indices([own.shape[1] for own in along])
-        sizes = [axis.size for axis in axes]
-        self.index = sum(
-            own[number[:, j]][:, inside[:, j]] * math.prod(sizes[j + 1 :]) for j, own in enumerate(along)
-        )
+        sizes = tuple(axis.size for axis in axes)
+        picked = [own[number[:, j]][:, inside[:, j]] for j, own in enumerate(along)]
+        self.index = np.asarray(np.ravel_multi_index(picked, sizes), dtype=np.int64)
         n = len(inside)
         self.inverse = np.empty((len(number), n * (n + 1) // 2), np.float32)
         self.split = self.inverse.size > WORTH_THREADS
@@ -127,9 +125,9 @@ def _spans(axes: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int]]:
     with the next subdomain, or 1 where there are four local axes or more; a global axis is taken whole.
     """
     shared = 2 if sum(here for _, _, here in axes) < 4 else 1
-    widest = max((o + 2 for _, o, here in axes if here), default=MIN_WIDTH)
-    for less in range(max(widest - MIN_WIDTH, 0) + 1):
-        widths = [min(max(o + 2 - less, MIN_WIDTH), k) if here else k for k, o, here in axes]
+    widest = max((o + 2 for _, o, here in axes if here), default=0)
+    for less in range(widest + 1):
+        widths = [min(max(o + 2 - less, shared + 1), k) if here else k for k, o, here in axes]
         if math.prod(widths) <= MAX_SUBDOMAIN:
             break
     return [(w, max(w - shared, 1) if here else w) for w, (_, _, here) in zip(widths, axes, strict=True)]

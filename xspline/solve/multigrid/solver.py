@@ -20,7 +20,6 @@ from xspline.solve.kronecker.operator import Operator
 from xspline.solve.kronecker.pcg import KroneckerSum
 from xspline.solve.kronecker.roots import data_root
 from xspline.solve.krylov import (
-    MAX_ITERATIONS,
     PROBE_TOLERANCE,
     TOLERANCE,
     LinearMap,
@@ -37,8 +36,8 @@ from xspline.sums import Gram
 class Iterative(PerturbedSystem):
     """Multigrid preconditioners of the different systems G + Λ of a batch.
 
-    `gram` and `penalty` are G, and Λ without batch axes. A solve ends at a `tolerance` of ‖(G + Λ) c − h‖ / ‖h‖, or
-    after `most` iterations; `coarsest` coefficients are solved for directly.
+    `gram` and `penalty` are G, and Λ without batch axes. A solve ends at a `tolerance` of ‖(G + Λ) c − h‖ / ‖h‖;
+    `coarsest` coefficients are solved for directly.
     """
 
     at_once = 8
@@ -51,9 +50,8 @@ class Iterative(PerturbedSystem):
         *,
         tolerance: float = TOLERANCE,
         coarsest: int = COARSEST,
-        most: int = MAX_ITERATIONS,
     ) -> None:
-        self.space, self.frame, self.tolerance, self.most = space, space.frame, tolerance, most
+        self.space, self.frame, self.tolerance = space, space.frame, tolerance
         features = zip(space.features, space.offsets, strict=True)
         self.axes = [AxisLevel.of(own, offsets) for own, offsets in features]
         self.gram, self.index = distinct(gram)
@@ -133,7 +131,6 @@ class Iterative(PerturbedSystem):
             system.cycle,
             rows,
             tolerance,
-            self.most,
             system.matrix.diagonal,
         )
         self._record(iterations, residual)
