@@ -66,11 +66,6 @@ def _hashes(gram: Gram) -> NDArray[np.uint64]:
     return hashes
 
 
-def systems_between(gram: Gram, start: int, stop: int) -> Gram:
-    """Systems `start` to `stop` of a Gram with one batch axis."""
-    return taken(gram, slice(start, stop))
-
-
 def taken(gram: Gram, chosen: NDArray[np.int64] | slice) -> Gram:
     """Some batch members of a Gram, along one flat batch axis."""
     return Gram(tuple(tuple(_take(f, gram.batch, chosen) for f in term) for term in gram.terms), 1)

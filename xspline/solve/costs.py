@@ -54,9 +54,9 @@ class CostModel:
     # bytes of factorisations that a single solve keeps for later questions; a search for the smoothing, which
     # uses them again and again, keeps a quarter of the memory. Chosen.
     kept_bytes: float = 2**28
-    # numbers that one batched factorisation takes at once, to stay in a cache. Estimate.
+    # numbers that one batched factorisation takes at once, to stay in a cache; of large systems it takes more, as many
+    # systems as the square root of this. Estimate.
     slab_numbers: int = 1 << 18
-    slab_systems: int = 512  # the fewest systems of it. Estimate.
     # P (u + 1) of the largest systems that are faster factorised many at a time than one by one in LAPACK. Estimate.
     max_batched_numbers: int = 64 * 64
     min_batch: int = 32  # systems from which they are factorised many at a time. Estimate.

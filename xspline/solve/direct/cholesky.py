@@ -25,8 +25,8 @@ from xspline.solve.direct.lapack import pbtrf
 
 Array = NDArray[np.float64]
 Which = NDArray[np.int64]  # number of the system that each column belongs to
-# Columns that a selected inverse takes at once: as many as the band is wide, within these limits. As many right-hand
-# sides as the fewest are solved for together: LAPACK takes one after the other.
+# Columns that a selected inverse takes at once: as many as the band is wide, within these limits. From half as many
+# right-hand sides as the fewest on these are solved for together: LAPACK takes one after the other.
 PANEL = 32, 256
 
 
@@ -104,7 +104,7 @@ class BandCholesky(Cholesky):
 
     def solve(self, rhs: Array, which: Which | None = None) -> Array:
         x = rhs / self.scale[:, None]
-        if x.shape[1] < PANEL[0]:
+        if 2 * x.shape[1] < PANEL[0]:
             x, _ = lapack.dpbtrs(self.factor.T, x, lower=1)
         else:
             _forward(self.factor, x)
@@ -112,7 +112,7 @@ class BandCholesky(Cholesky):
         return np.asarray(x / self.scale[:, None])
 
     def apply_inverse_sqrt(self, z: Array, which: Which | None = None) -> Array:
-        if z.shape[1] < PANEL[0]:
+        if 2 * z.shape[1] < PANEL[0]:
             x, _ = lapack.dtbtrs(self.factor.T, z, uplo="L", trans="T")
         else:
             x = z.copy()

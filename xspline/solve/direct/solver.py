@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.batch import distinct, systems_between
+from xspline.solve.batch import distinct, taken
 from xspline.solve.direct.band import Ordering, band, band_operations, narrowest, stripes
 from xspline.solve.direct.cholesky import Array, BandCholesky, BatchCholesky, Cholesky
 from xspline.solve.direct.device import DeviceCholesky
@@ -92,7 +92,7 @@ class Direct(DirectSystem):
         self.penalty = penalty.with_batch_axes(1).one_factor(frame) if penalty.terms else None
         costs, numbers = self.resources.costs, self.ordering.size * (self.ordering.bandwidth + 1)
         self.batched = self.count >= costs.min_batch and numbers <= costs.max_batched_numbers
-        step = max(costs.slab_numbers // numbers, costs.slab_systems) if self.batched else 1
+        step = costs.slab_numbers // min(numbers, math.isqrt(costs.slab_numbers)) if self.batched else 1
         self.leaf = self.ordering.size if dense else LEAF
         self.in_fronts = (
             dense or dissection
@@ -266,7 +266,7 @@ class Direct(DirectSystem):
 
     def _gram_of(self, slab: Slab) -> Factor:
         """G of a slab, multiplied out: pairs [K.., O.., systems]."""
-        return systems_between(self.gram, slab.first, slab.stop).one_factor(self.frame)
+        return taken(self.gram, slice(slab.first, slab.stop)).one_factor(self.frame)
 
     @cached_property
     def _tree(self) -> Tree:

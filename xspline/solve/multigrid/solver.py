@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.batch import distinct, systems_between
+from xspline.solve.batch import distinct, taken
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.kronecker.operator import Operator
@@ -61,7 +61,7 @@ class Iterative(PerturbedSystem):
 
     def _system(self, i: int, coarsest: int) -> Multigrid | None:
         """The levels of one system; None without observations or if a coefficient has nothing that determines it."""
-        data, penalty = systems_between(self.gram, i, i + 1), self.penalty
+        data, penalty = taken(self.gram, slice(i, i + 1)), self.penalty
         observed = data.diagonal(self.frame)
         if not observed.any() or not (observed[..., 0] + penalty.diagonal(self.frame) > 0).all():
             return None
@@ -121,7 +121,7 @@ class Iterative(PerturbedSystem):
 
     def _data_root(self, i: int) -> LinearMap:
         """z ↦ G^½ z of one system, vectors [m, K..]."""
-        matrix = Operator(self._pairs(systems_between(self.gram, i, i + 1)), self.frame)
+        matrix = Operator(self._pairs(taken(self.gram, slice(i, i + 1))), self.frame)
         return data_root(matrix.matvec, matrix.diagonal, self.space)
 
     def _solved(self, system: Multigrid, rows: Array, tolerance: float) -> Array:
@@ -171,6 +171,6 @@ class Iterative(PerturbedSystem):
                 samples.append(np.full(1, np.nan))
                 continue
             scaled, solutions = pair
-            image = systems_between(self.gram, i, i + 1).matvec(scaled, self.frame)
+            image = taken(self.gram, slice(i, i + 1)).matvec(scaled, self.frame)
             samples.append(np.asarray(np.sum(solutions * image, axis=axes), dtype=np.float64))
         return samples
