@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xspline.solve.direct.band import Array, Integers
+from xspline.solve.direct.cholesky import tolerance
 from xspline.spaces import Basis, BSpline, Frame, Space
 from xspline.spaces.bspline import LocalSpline, periodic_knots
 from xspline.spaces.features import Features
 from xspline.sums import Factor, Gram, Sums
 
 PenaltyTerms = Sequence[Sequence[Array]]  # products over the axes: pairs [K, O] of each axis
-ROUNDING = 1e-12  # entries of P below are zeros
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ def prolongation(fine: AxisLevel, coarse: AxisLevel) -> sparse.csr_array:
     inside = np.flatnonzero(np.diff(tau[p : tau.size - p]) > 0) + p
     span = inside[np.searchsorted(tau[inside], middle, side="right") - 1]
     values = _blossoms(tau, span, t[k[:, None] + np.arange(1, p + 1)], p)
-    values[np.abs(values) < ROUNDING] = 0.0
+    values[np.abs(values) < tolerance(p)] = 0.0
     columns = (span[:, None] - p + np.arange(p + 1)) % coarse.size
     entries = (values.ravel(), (np.repeat(k, p + 1), columns.ravel()))
     matrix = sparse.coo_array(entries, shape=(fine.size, coarse.size)).tocsr()
