@@ -34,15 +34,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return screen
 
 
-def test_a_line_is_shown_and_wiped(terminal: Terminal) -> None:
-    with StatusLine("solving for 12 coefficients"):
-        tell("iteration 1")
-        tell("iteration 2")
-    assert terminal.shown == [f"solving for 12 coefficients, iteration {k}, 0 s" for k in (1, 2)]
-    assert terminal.getvalue().endswith("\r") and not terminal.getvalue().rsplit("\r", 2)[1].strip()
-
-
-def test_work_within_work_is_added(terminal: Terminal) -> None:
+def test_work_within_work_is_added_and_the_line_is_wiped(terminal: Terminal) -> None:
     with StatusLine("fits without one holder"):
         tell("1 of 3")
         with StatusLine("solving"):
@@ -51,13 +43,7 @@ def test_work_within_work_is_added(terminal: Terminal) -> None:
     outer = [f"fits without one holder, {k} of 3" for k in (1, 2)]
     texts = [outer[0], f"{outer[0]}: solving, iteration 9", outer[1]]
     assert terminal.shown == [f"{text}, 0 s" for text in texts]
-
-
-def test_quick_work_shows_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_S", 60.0)
-    with StatusLine("solving"):
-        tell("iteration 1")
-    assert not terminal.getvalue()
+    assert terminal.getvalue().endswith("\r") and not terminal.getvalue().rsplit("\r", 2)[1].strip()
 
 
 @pytest.mark.parametrize("watched", ["file", "thread"])

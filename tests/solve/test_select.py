@@ -64,13 +64,13 @@ def test_the_structure_decides(structure: str, penalty: Penalty, name: str) -> N
             "static",
             Ridge(1),
             "spectral",
-            "here a factor of the data or of the penalty spans several coordinates; ",
+            "here a factor of the data or of the penalty spans several coordinates",
         ),
         (
             "static",
             EVERYWHERE,
             "separable",
-            "of some factors only, .*; here the penalty does not share the eigenv",
+            "some factors only, .*; here the penalty does not share the eigenv",
         ),
         (
             "grid",
