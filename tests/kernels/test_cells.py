@@ -165,16 +165,6 @@ def test_single_precision_is_read_as_it_is_stored() -> None:
     )
 
 
-def test_observations_behind_a_mask_are_missing() -> None:
-    built, layout = observations(SPACES["three cubics"])
-    hidden = np.arange(built.values.size) % 3 == 0
-    masked = accumulate(
-        replace(built, values=np.ma.array(built.values, mask=hidden)), layout, SPACES["three cubics"]
-    )
-    missing = np.where(hidden, np.nan, built.values)
-    assert_same(masked, accumulate(replace(built, values=missing), layout, SPACES["three cubics"]))
-
-
 def test_lanes_are_what_numpy_does() -> None:
     def loop(a, b, out) -> None:
         total = lanes.spread(0.5)

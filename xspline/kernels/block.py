@@ -27,6 +27,14 @@ Integers: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 
 
+SLAB_ENTRIES = 1 << 17  # numbers of a slab, 1 MiB, which caches hold: chosen
+
+
+def slab_entries(array: Array) -> int:
+    """Entries of a slab of this array; on a device, where launches cost more, 256 MiB."""
+    return SLAB_ENTRIES if isinstance(array, np.ndarray) else 1 << 25
+
+
 @dataclass(frozen=True)
 class Group:
     """Coordinates that share dimensions."""
@@ -147,9 +155,7 @@ def to_namespace(array: Array, xp: Any, device: Any) -> Array:
 
 
 def native(array: Array, xp: Any) -> Array:
-    """A float64 copy of a slab; of NumPy arrays native, contiguous and writable, masked entries NaN."""
-    if isinstance(array, np.ma.MaskedArray):
-        return np.array(np.ma.filled(np.ma.asarray(array, dtype=np.float64), np.nan), order="C")
+    """A float64 copy of a slab; of NumPy arrays native, contiguous and writable."""
     if array_api_compat.is_numpy_namespace(xp):
         return np.array(array, dtype=np.float64, order="C")
     return xp.astype(array, xp.float64, copy=True)

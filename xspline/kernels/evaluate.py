@@ -8,18 +8,10 @@ from typing import Any, TypedDict, Unpack
 import array_api_compat
 import numpy as np
 
-from xspline.kernels.block import Array, Floats, Layout, check_coordinates
+from xspline.kernels.block import SLAB_ENTRIES, Array, Floats, Layout, check_coordinates, slab_entries
 from xspline.kernels.engines import Engine, choose_engine, expand
 from xspline.kernels.rows import CoefficientRange, Rows, build_rows, unrolled
-from xspline.kernels.walk import (
-    SLAB_ROWS,
-    SlabAxis,
-    SlabBox,
-    flat_labels,
-    slab_axes_of,
-    slab_boxes,
-    slab_entries,
-)
+from xspline.kernels.walk import SlabAxis, SlabBox, flat_labels, slab_axes_of, slab_boxes
 from xspline.spaces import Space
 
 
@@ -29,7 +21,6 @@ class Options(TypedDict, total=False):
     # {"numba", "namespace"} or Engine; which twin of the contraction; by default compiled for NumPy arrays
     engine: str | Engine | None
     slab: int | None  # entries of a slab
-    slab_rows: int  # rows of one group in a slab
     # to write into, of the shape of the result; of NumPy C-contiguous and native. Sums are float64.
     out: Array | None
     extrapolate: bool  # whether there are values outside the domains: those of the polynomials at the ends
@@ -95,8 +86,8 @@ def evaluate(
     array = _unrolled(array, layout, slab_axes, space, pairs, xp)
     entries = slab_entries(coefficients)
     # Values are written once, 8 MiB or more at a time: only what they come from waits in a cache.
-    limit = options.get("slab") or (entries if pairs else max(entries, 1 << 20))
-    boxes = slab_boxes(shape, slab_axes, limit, options.get("slab_rows", SLAB_ROWS))
+    limit = options.get("slab") or (entries if pairs else max(entries, 8 * SLAB_ENTRIES))
+    boxes = slab_boxes(shape, slab_axes, limit)
     extrapolate = options.get("extrapolate", False)
     _fill(out, array, coordinates, slab_axes, boxes, space, orders, engine, pairs, extrapolate)
     return out

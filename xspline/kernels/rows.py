@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xspline.kernels.block import Array, Bools, Floats, Integers
+from xspline.kernels.block import SLAB_ENTRIES, Array, Bools, Floats, Integers
 from xspline.spaces.bspline import LocalSpline
 from xspline.spaces.features import Features, Support
 from xspline.sums.window import union
@@ -83,7 +83,7 @@ class CoefficientRange:
         return base % features.size if features.periodic else base
 
 
-def touched_cells(features: Features, x: Floats, compiled: bool, at_once: int = 1 << 15) -> Bools:
+def touched_cells(features: Features, x: Floats, compiled: bool, at_once: int = SLAB_ENTRIES // 4) -> Bools:
     """Cells [m] that hold a position x [n]; located so many `at_once`, which bounds the memory."""
     touched = np.zeros(features.cells, dtype=bool)
     for first in range(0, x.size, at_once):
@@ -102,22 +102,18 @@ class SortedRows(NamedTuple):
     ends: Integers  # [cells], number of sorted rows up to the end of each cell
     start: Integers  # [n], where supports start, in this order
     places: Integers  # [width], where values go, from the start of a support on
-    values: Floats  # [n, width], values of the supports
+    values: Any  # [n, width], values of the supports
     words: Integers  # [n], a word of 64 random bits for each row
+
+    def of_lines(self) -> SortedRows:
+        """What is added up of each line instead: the words of its rows, and their number."""
+        values = np.stack([self.words, np.ones_like(self.words)], axis=1)
+        return self._replace(start=np.zeros_like(self.start), places=np.arange(2), values=values)
 
     @property
     def groups(self) -> int:
         """Number of groups of rows, each of one cell."""
         return int(np.sum(-(-np.diff(self.ends, prepend=0) // GROUP)))
-
-
-class ProductRows(NamedTuple):
-    """Rows of several coefficient axes, as compiled loops take them: what `Rows` calls by these names."""
-
-    start: Integers
-    places: Integers
-    table: Floats
-    functions: Integers
 
 
 class LineSums(NamedTuple):
@@ -130,9 +126,8 @@ class LineSums(NamedTuple):
     known: Array = None  # [before, groups, after] on the host: which rows of a group are known, in bits
 
 
-@lru_cache(maxsize=8)
 def row_words(count: int) -> Integers:
-    """One word for each row: sums of two different sets of them are equal with a chance of 2⁻⁶⁴."""
+    """One word for each of some rows: sums of two different sets of them are equal with a chance of 2⁻⁶⁴."""
     return np.random.default_rng(count).integers(-(2**63), 2**63, count, dtype=np.int64)
 
 

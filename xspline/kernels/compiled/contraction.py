@@ -1,7 +1,6 @@
 """Compiled loops of contractions: the twins of `engines.ArrayApiEngine`, for NumPy arrays.
 
-`scatter` and `gather` contract one axis of an array with the rows of one coefficient axis, `scatter_products`,
-`gather_products` and `gather_folded` with those of several. `sweep` contracts one axis of values as they are stored.
+`scatter` and `gather` contract one axis of an array with rows, `sweep` one axis of values as they are stored.
 Imported at the first call that needs it; `xspline.spaces.jit` says which rules such modules keep.
 """
 
@@ -13,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.block import Floats, Integers
-from xspline.kernels.rows import GROUP, LineSums, ProductRows, SortedRows
+from xspline.kernels.rows import GROUP, SortedRows
 from xspline.spaces.jit import compiled, internal
 
 Values = NDArray[Any]  # float32 or float64, missing: NaN
+Numbers = NDArray[Any]  # float64 or int64
 Bytes = NDArray[np.uint8]
 
 COLUMNS = 256  # values at a time: the sums of a cell, 8 KiB for four functions, stay in the cache
 
-# Sums over rows of one coefficient axis: four rows of a cell at a time, all sums of the cell in the cache
+# Sums over rows: four rows of a cell at a time, all sums of the cell in the cache
 
 
 @internal
@@ -87,101 +87,55 @@ def scatter(array: Floats, start: Integers, places: Integers, values: Floats, ou
 
 
 @internal
-def _error(
-    a: Values,
-    reference: float,
-    word: int,
-    bit: int,
-    e: Floats,
-    power: Floats,
-    count: Integers,
-    digest: Integers,
-    known: Bytes,
-) -> None:
-    """A row less the reference, 0 where missing, and what its columns add up to."""
-    zero = np.int64(0)
+def _error(a: Values, reference: float, bit: int, e: Floats, power: Floats, known: Bytes) -> None:
+    """A row less the reference, 0 where missing; its squares are added up, and a bit tells what is known."""
     for r in range(a.size):  # selections, not branches: vector instructions
         is_known = a[r] == a[r]
         e[r] = np.float64(a[r]) - reference if is_known else 0.0
         power[r] += e[r] * e[r]
-        count[r] += np.int64(is_known)
-        digest[r] += word if is_known else zero
         known[r] |= np.uint8(is_known) << bit
 
 
-@internal
-def _four_errors(
-    a: Values,
-    b: Values,
-    c: Values,
-    d: Values,
-    reference: float,
-    words: Integers,
-    bit: int,
-    e: tuple[Floats, Floats, Floats, Floats],
-    power: Floats,
-    count: Integers,
-    digest: Integers,
-    known: Bytes,
-) -> None:
-    """`_error` for four rows at once: what their columns add up to is loaded once."""
-    e0, e1, e2, e3 = e
-    w0, w1, w2, w3, zero = words[0], words[1], words[2], words[3], np.int64(0)
-    for r in range(a.size):
-        k0, k1, k2, k3 = a[r] == a[r], b[r] == b[r], c[r] == c[r], d[r] == d[r]
-        x0 = np.float64(a[r]) - reference if k0 else 0.0
-        x1 = np.float64(b[r]) - reference if k1 else 0.0
-        x2 = np.float64(c[r]) - reference if k2 else 0.0
-        x3 = np.float64(d[r]) - reference if k3 else 0.0
-        e0[r], e1[r], e2[r], e3[r] = x0, x1, x2, x3
-        power[r] += (x0 * x0 + x1 * x1) + (x2 * x2 + x3 * x3)
-        count[r] += (np.int64(k0) + np.int64(k1)) + (np.int64(k2) + np.int64(k3))
-        digest[r] += ((w0 if k0 else zero) + (w1 if k1 else zero)) + (
-            (w2 if k2 else zero) + (w3 if k3 else zero)
-        )
-        bits = (np.uint8(k0) | np.uint8(k1) << 1) | (np.uint8(k2) << 2 | np.uint8(k3) << 3)
-        known[r] |= np.uint8(bits) << bit
-
-
 @compiled
-def sweep(x: Values, column: int, rows: SortedRows, reference: float, out: LineSums) -> None:
-    """out.sums[p, r, start[i] + places[q]] = sum of values[i, q] e[p, order[i], r], and what goes with it.
+def sweep(
+    x: Values, column: int, rows: SortedRows, reference: float, out: Floats, power: Floats, known: Bytes
+) -> None:
+    """out[p, r, start[i] + places[q]] = sum of values[i, q] e[p, order[i], r], and what goes with it.
 
-    `x`, [before, n, at least column + after], is read from `column` on. e is x - reference, 0 where x is NaN. `out` has
-    sums, Σ e², how many rows are known, the sum of their words, and a bit for each: zeros that are added to.
+    `x`, [before, n, at least column + after], is read from `column` on. e is x - reference, 0 where x is NaN. `power`,
+    Σ e², and `known`, [before, groups, after], a bit for each row of a group, are zeros that are added to.
     """
-    power, count, digest = out.power, out.count, out.digest
-    order, start, values, words = rows.order, rows.start, rows.values, rows.words
+    order, start, values = rows.order, rows.start, rows.values
     (before, after), width = power.shape, rows.places.size
-    total, e = np.empty(width * COLUMNS), np.empty(4 * COLUMNS)
+    total, e = np.empty(width * COLUMNS), np.empty((4, COLUMNS))
     for p in range(before):
         for left in range(0, after, COLUMNS):
             columns = min(COLUMNS, after - left)
             s, i, group = slice(left, left + columns), 0, -1
-            there, sums = slice(column + left, column + left + columns), out.sums[p, s]
+            there, sums = slice(column + left, column + left + columns), out[p, s]
             sums[:] = 0.0
-            e0, e1 = e[:columns], e[COLUMNS : COLUMNS + columns]
-            e2, e3 = e[2 * COLUMNS : 2 * COLUMNS + columns], e[3 * COLUMNS : 3 * COLUMNS + columns]
+            e0, e1, e2, e3 = e[0, :columns], e[1, :columns], e[2, :columns], e[3, :columns]
             for end in rows.ends:
                 first, begin = start[i], i
                 _clear(total, width, columns)
                 while i < end:
                     bit = (i - begin) % GROUP
                     group += bit == 0
-                    known = out.known[p, group, s]
-                    if end - i >= 4 and bit <= GROUP - 4:
-                        a, b, c, d = order[i], order[i + 1], order[i + 2], order[i + 3]
-                        _four_errors(
-                            x[p, a, there], x[p, b, there], x[p, c, there], x[p, d, there], reference,
-                            words[i:], bit, (e0, e1, e2, e3), power[p, s], count[p, s], digest[p, s], known,
-                        )  # fmt: skip
+                    count = 4 if end - i >= 4 and bit <= GROUP - 4 else 1
+                    for k in range(count):
+                        _error(
+                            x[p, order[i + k], there],
+                            reference,
+                            bit + k,
+                            e[k],
+                            power[p, s],
+                            known[p, group, s],
+                        )
+                    if count == 4:
                         _add_four(e0, e1, e2, e3, values[i:], total)
-                        i += 4
                     else:
-                        a, word = x[p, order[i], there], words[i]
-                        _error(a, reference, word, bit, e0, power[p, s], count[p, s], digest[p, s], known)
                         _add_one(e0, values[i], total)
-                        i += 1
+                    i += count
                 for r in range(columns):
                     line = sums[r]
                     for q in range(width):
@@ -189,10 +143,10 @@ def sweep(x: Values, column: int, rows: SortedRows, reference: float, out: LineS
 
 
 @internal
-def _fill_table(values: Floats, count: int, out: Floats) -> None:
+def _fill_table(values: Numbers, count: int, out: Numbers) -> None:
     """Sums of the rows of a group over each set of them: out[set, q], bit k of the set for row k."""
     width = values.shape[1]
-    out[0, :] = 0.0
+    out[0, :] = 0
     for k in range(count):
         for m in range(1 << k):
             source, target, row = out[m], out[(1 << k) + m], values[k]
@@ -201,9 +155,9 @@ def _fill_table(values: Floats, count: int, out: Floats) -> None:
 
 
 @internal
-def _add_tables(known: Bytes, r: int, tables: Floats, count: int, total: Floats) -> None:
+def _add_tables(known: Bytes, r: int, tables: Numbers, count: int, total: Numbers) -> None:
     """total[q] = sum over groups of what each has for the rows that are known of line r."""
-    total[:] = 0.0
+    total[:] = 0
     for g in range(0, count // 4 * 4, 4):
         a, b = tables[g, known[g, r]], tables[g + 1, known[g + 1, r]]
         c, d = tables[g + 2, known[g + 2, r]], tables[g + 3, known[g + 3, r]]
@@ -216,8 +170,8 @@ def _add_tables(known: Bytes, r: int, tables: Floats, count: int, total: Floats)
 
 
 @compiled
-def sweep_known(known: Bytes, rows: SortedRows, out: Floats) -> None:
-    """out[p, r, start[i] + places[q]] = sum of values[i, q] over the rows i that are known, for G.
+def sweep_known(known: Bytes, rows: SortedRows, out: Numbers) -> None:
+    """out[p, r, start[i] + places[q]] = sum of values[i, q] over the rows i that are known: floats, or integers.
 
     What is known, [before, groups, after], is that of `sweep`: a bit for each row of a group, up to eight rows of one
     cell. The sums of a group are looked up, for all of its rows at once.
@@ -226,8 +180,9 @@ def sweep_known(known: Bytes, rows: SortedRows, out: Floats) -> None:
     (before, after, _), width = out.shape, places.size
     padded = (width + 7) // 8 * 8  # whole vectors
     # As many tables at a time as rows in a group: 400 kB for 21 products, which the cache of a core holds.
-    tables, total = np.zeros((GROUP, 1 << GROUP, padded)), np.empty(padded)
-    out[:] = 0.0
+    tables = np.zeros((GROUP, 1 << GROUP, padded), dtype=values.dtype)
+    total = np.empty(padded, dtype=values.dtype)
+    out[:] = 0
     i, group = 0, 0
     for end in rows.ends:
         while i < end:
@@ -246,7 +201,7 @@ def sweep_known(known: Bytes, rows: SortedRows, out: Floats) -> None:
             group += count
 
 
-# Values at rows of one coefficient axis
+# Values at rows
 
 
 @internal
@@ -292,160 +247,3 @@ def gather(array: Floats, start: Integers, places: Integers, values: Floats, out
             for q in range(places.size):
                 total += values[i, q] * lines[p, start[i] + places[q]]
             results[p, i] = total
-
-
-# Rows of several coefficient axes: products of the values of the axes
-
-
-@internal
-def _active(table: Floats, row: int, first: int, functions: int, pairs: bool, out: Floats) -> int:
-    """Values of one row along one axis: its functions, or their products a-major; returns how many."""
-    if not pairs:
-        for a in range(functions):
-            out[a] = table[row, first + a]
-        return functions
-    count = 0
-    for a in range(functions):
-        x = table[row, first + a]
-        for b in range(a, functions):
-            out[count] = x * table[row, first + b]
-            count += 1
-    return count
-
-
-@internal
-def _outer(table: Floats, row: int, functions: Integers, pairs: bool, scratch: Floats, out: Floats) -> int:
-    """Products of the values of one row along all axes but the last, first axis outermost.
-
-    Returns where the last axis begins in the table.
-    """
-    out[0] = 1.0
-    filled, first = 1, 0
-    for axis in range(functions.size - 1):
-        count = _active(table, row, first, functions[axis], pairs, scratch)
-        for i in range(filled - 1, -1, -1):  # backwards: an entry is read before it is overwritten
-            x = out[i]
-            for q in range(count):
-                out[i * count + q] = x * scratch[q]
-        filled *= count
-        first += functions[axis]
-    return first
-
-
-@compiled
-def scatter_products(array: Floats, order: Integers, known: ProductRows, pairs: bool, out: Floats) -> None:
-    """`scatter` for groups of several coefficient axes; `order` sorts the rows by where they start.
-
-    The rows of one cell are summed in a small matrix, which is then added to where its entries belong.
-    """
-    start, places, table, functions = known
-    before, rows, after = array.shape
-    most, last = max(functions), functions[-1]
-    inner = last * (last + 1) // 2 if pairs else last
-    outer = places.size // inner
-    f, v, total = np.empty(outer), np.empty(most * (most + 1) // 2), np.empty((inner, outer))
-    for p in range(before):
-        s = 0
-        while s < rows and after == 1:
-            k, total[:] = start[order[s]], 0.0
-            while s < rows and start[order[s]] == k:
-                i = order[s]
-                x = array[p, i, 0]
-                s += 1
-                if x == 0.0:
-                    continue
-                first = _outer(table, i, functions, pairs, v, f)
-                _active(table, i, first, last, pairs, v)
-                for c in range(inner):
-                    g = v[c] * x
-                    for m in range(outer):
-                        total[c, m] += g * f[m]
-            for m in range(outer):
-                for c in range(inner):
-                    out[p, k + places[m * inner + c], 0] += total[c, m]
-        while s < rows:
-            i = order[s]
-            s += 1
-            first = _outer(table, i, functions, pairs, v, f)
-            _active(table, i, first, last, pairs, v)
-            for m in range(outer):
-                for c in range(inner):
-                    g, k = f[m] * v[c], start[i] + places[m * inner + c]
-                    for r in range(after):
-                        out[p, k, r] += g * array[p, i, r]
-
-
-@compiled
-def gather_products(array: Floats, known: ProductRows, pairs: bool, out: Floats) -> None:
-    """out[p, i, r] = sum over R of products[i, R] array[p, R, r], several axes at once."""
-    start, places, table, functions = known
-    before, rows, after = out.shape
-    most, last = max(functions), functions[-1]
-    inner = last * (last + 1) // 2 if pairs else last
-    outer = places.size // inner
-    f, v, products = np.empty(outer), np.empty(most * (most + 1) // 2), np.empty(places.size)
-    scratch = np.empty(512)  # values of a line that wait in the cache (4 KiB) for further functions
-    lines = array.reshape(before, -1)
-    for i in range(rows):
-        first = _outer(table, i, functions, pairs, v, f)
-        _active(table, i, first, last, pairs, v)
-        if after > 1:
-            for m in range(outer):
-                for c in range(inner):
-                    products[m * inner + c] = f[m] * v[c]
-            for p in range(before):
-                _sum_line(array[p], start[i], places, products, scratch, out[p, i])
-            continue
-        for p in range(before):
-            total = 0.0
-            for m in range(outer):  # each sum on its own: the next need not wait for it
-                k, x = start[i], 0.0
-                for c in range(inner):
-                    x += v[c] * lines[p, k + places[m * inner + c]]
-                total += f[m] * x
-            out[p, i, 0] = total
-
-
-@internal
-def _fold(work: Floats, begin: int, values: Floats, count: int, size: int) -> int:
-    """Sum over q of values[q] source[q, :], for a source [count, size] that begins in `work`.
-
-    The sum [size] is put behind it; returns where.
-    """
-    end = begin + count * size
-    source, out = work[begin:end], work[end : end + size]
-    out[:] = 0.0
-    for q in range(count):
-        f0, a = values[q], source[q * size : (q + 1) * size]
-        for j in range(size):
-            out[j] += f0 * a[j]
-    return end
-
-
-@compiled
-def gather_folded(array: Floats, order: Integers, known: ProductRows, out: Floats) -> None:
-    """`gather_products` of pairs where nothing comes after them; row i of the table is row order[i] of `out`.
-
-    The pairs of a cell are many: rows that follow each other in one cell share a copy of them, which is
-    folded with the values of a row axis after axis.
-    """
-    start, places, table, functions = known
-    before, rows, _ = out.shape
-    width, most, last = places.size, max(functions), functions.size - 1
-    work, v = np.empty((functions.size + 1) * width), np.empty(most * (most + 1) // 2)
-    for p in range(before):
-        line, cell = array[p].reshape(-1), -1
-        for i in range(rows):
-            if start[i] != cell:
-                cell = start[i]
-                for q in range(width):
-                    work[q] = line[cell + places[q]]
-            first, begin, size, total = 0, 0, width, 0.0
-            for axis in range(last):
-                count = _active(table, i, first, functions[axis], True, v)
-                size //= count
-                begin = _fold(work, begin, v, count, size)
-                first += functions[axis]
-            for q in range(_active(table, i, first, functions[last], True, v)):
-                total += v[q] * work[begin + q]
-            out[p, order[i], 0] = total
