@@ -286,24 +286,34 @@ class CompiledEngine:
         return out
 
     def gather(self, array: Floats, axis: int, rows: Rows, out: Floats | None = None) -> Floats:
-        from xspline.kernels.compiled.contraction import gather
+        from xspline.kernels.compiled.contraction import gather, gather_products
 
         flat, shape = _three(array, axis), (*array.shape[:axis], rows.count, *array.shape[axis + 1 :])
-        before, _, after = flat.shape
-        swapped = after == 1 and before >= 32  # loops run over what follows an axis
+        swapped = flat.shape[2] == 1 and len(flat) >= 32  # loops run over what follows an axis
         if swapped:
-            flat, out = np.ascontiguousarray(flat.T), np.empty((1, rows.count, before))
-        elif out is None:
-            out = np.empty(shape)
-        target = out.reshape(len(flat), rows.count, flat.shape[2])
-        start, places = rows.start(), rows.places()
-        for some, values in _tables(rows):
-            part = target[:, some]
-            result = part if part.flags.c_contiguous else np.empty(part.shape)
-            gather(flat, start[some], places, values, result)
-            if result is not part:
-                part[...] = result
-        return out.T.reshape(shape) if swapped else out
+            flat = np.ascontiguousarray(flat.T)
+        before, _, after = flat.shape
+        start, places, lone = rows.start(), rows.places(), len(rows.functions) == 1
+        if swapped or out is None or (not lone and out.dtype != np.float64):
+            out = np.empty((before, rows.count, after))
+        target = out.reshape(before, rows.count, after)
+        if lone:
+            gather(flat, start, places, rows.values[0], target)
+        elif after == 1:
+            table, order = rows.table, np.arange(rows.count)
+            if rows.pairs:  # of which there are many: rows of one cell share a copy of them
+                order = np.argsort(start)
+                start, table = start[order], table[order]
+            functions = np.array(rows.functions)
+            gather_products(
+                flat[:, :, 0], order, start, places, table, functions, rows.pairs, target[:, :, 0]
+            )
+        else:
+            for some, values in _tables(rows):
+                part = np.empty((before, len(values), after))
+                gather(flat, start[some], places, values, part)
+                target[:, some] = part
+        return (out.T if swapped else out).reshape(shape)
 
 
 def _tables(rows: Rows) -> Iterator[tuple[slice, Floats]]:

@@ -84,7 +84,7 @@ def _per_member(walk: Walk, array: Array) -> NDArray[Any]:
 
 def in_slabs(walk: Walk) -> BlockResult:
     """What a block gives in passes over its slabs."""
-    xp, device = walk.xp, walk.device
+    xp = walk.xp
     tally = Tally()
     reference = walk.block.reference if walk.space.has_constant else 0.0
     by_cell = SumsByCell.of(walk, walk.groups)  # then moment and pairs wait for the second pass
@@ -93,21 +93,27 @@ def in_slabs(walk: Walk) -> BlockResult:
     joined = len(join([frozenset((group,)) for group in walk.groups], walk.weight_groups)) == 1
     pairs = SumsBySlab(walk, walk.groups, pairs=True) if joined and not by_cell else None
     lines = Lines(walk, max(walk.pooled, key=lambda i: walk.lengths[i]))
-    power, weight = (xp.zeros(walk.member_shape, dtype=xp.float64, device=device) for _ in range(2))
+    power, weight, count = (
+        xp.zeros(walk.member_shape, dtype=kind, device=walk.device)
+        for kind in (xp.float64, xp.float64, xp.int64)
+    )
     for box in walk.boxes():
         slab, left_out = read(walk, box)
         tally = Tally.merge((tally, left_out))
         if not slab.count:
             continue
-        lines.add(slab, box, told=not joined)
+        axes = zip(walk.slab_axes, box.spans, strict=True)
+        members = tuple(span if axis.is_batch else slice(0, 1) for axis, span in axes)
+        if not joined:
+            lines.add(slab, box)
+        counted = xp.astype(slab.valid, xp.int64)
+        count[members] += xp.sum(counted, axis=walk.pooled, keepdims=True)
         if reference is None:
             reference = rounded(float(slab.values[first_true(slab.valid, xp)]))
         e = slab.values - reference
         if not slab.full:
             e = xp.where(slab.valid, e, xp.zeros_like(e))
         weighted = e if slab.weight is None else e * slab.weight
-        axes = zip(walk.slab_axes, box.spans, strict=True)
-        members = tuple(span if axis.is_batch else slice(0, 1) for axis, span in axes)
         power[members] += xp.sum(weighted * e, axis=walk.pooled, keepdims=True)
         if slab.weight is not None:
             weight[members] += xp.sum(slab.weight, axis=walk.pooled, keepdims=True)
@@ -115,8 +121,7 @@ def in_slabs(walk: Walk) -> BlockResult:
             moment.add(weighted, box)
         if pairs is not None:
             pairs.add(slab.weights(xp), box)
-    count = xp.sum(lines.count, axis=walk.pooled, keepdims=True)
-    if not bool(xp.any(count > 0)) or reference is None:
+    if not int(xp.sum(count)) or reference is None:
         return BlockResult(tally, count)
     if by_cell is not None:
         h, whole = by_cell.sums(reference, moment=True, pairs=joined)

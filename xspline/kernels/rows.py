@@ -102,13 +102,7 @@ class SortedRows(NamedTuple):
     ends: Integers  # [cells], number of sorted rows up to the end of each cell
     start: Integers  # [n], where supports start, in this order
     places: Integers  # [width], where values go, from the start of a support on
-    values: Any  # [n, width], values of the supports
-    words: Integers  # [n], a word of 64 random bits for each row
-
-    def of_lines(self) -> SortedRows:
-        """What is added up of each line instead: the words of its rows, and their number."""
-        values = np.stack([self.words, np.ones_like(self.words)], axis=1)
-        return self._replace(start=np.zeros_like(self.start), places=np.arange(2), values=values)
+    values: Floats  # [n, width], values of the supports
 
     @property
     def groups(self) -> int:
@@ -122,8 +116,8 @@ class LineSums(NamedTuple):
     sums: Array  # [before, after, R], contractions of the lines with the rows
     power: Array = None  # [before, after] of a moment, Σ e²; None of pairs
     count: Array = None  # likewise how many rows are known
-    digest: Array = None  # likewise the sum of their words modulo 2⁶⁴
-    known: Array = None  # [before, groups, after] on the host: which rows of a group are known, in bits
+    # [before, m, after], which rows are: on the host m groups of them in bits, else one digest, the sum of their words
+    known: Array = None
 
 
 def row_words(count: int) -> Integers:
@@ -197,7 +191,7 @@ class Rows:
         start = start[order]
         ends = np.flatnonzero(np.diff(start, append=-1)) + 1
         values = np.ascontiguousarray(self.values[0][order])
-        return SortedRows(order, ends, start, self.places(), values, row_words(order.size)[order])
+        return SortedRows(order, ends, start, self.places(), values)
 
     def start(self) -> Integers:
         """Where the support of each row begins in the raveled box: [n]."""

@@ -28,32 +28,26 @@ class Lines:
 
     It separates into the lines' group with some others, and the rest, exactly if all lines at a place of these others
     that know anything know the same rows, whatever the place among the rest. `index` tells along which slab axis the
-    lines run. `count` and `digest`, one axis per slab axis, of length 1 along that, tell how many rows each line knows,
-    and which: the sum of random words of them, modulo 2⁶⁴.
+    lines run. `known`, one axis per slab axis, tells along that which rows a line knows, in `length` numbers: bits, or
+    one digest, the sum of random words of them modulo 2⁶⁴.
     """
 
-    def __init__(self, walk: Walk, index: int) -> None:
+    def __init__(self, walk: Walk, index: int, length: int = 1, dtype: Any = None) -> None:
         self.walk, self.index = walk, index
-        lengths = tuple(1 if i == index else n for i, n in enumerate(walk.lengths))
-        self.count, self.digest = (
-            walk.xp.zeros(lengths, dtype=walk.xp.int64, device=walk.device) for _ in range(2)
-        )
+        lengths = tuple(length if i == index else n for i, n in enumerate(walk.lengths))
+        self.known = walk.xp.zeros(lengths, dtype=dtype or walk.xp.int64, device=walk.device)
 
     def spans(self, box: SlabBox) -> tuple[slice, ...]:
         """Where the lines of a box are."""
-        return tuple(slice(0, 1) if i == self.index else span for i, span in enumerate(box.spans))
+        return tuple(slice(None) if i == self.index else span for i, span in enumerate(box.spans))
 
-    def add(self, slab: SlabValues, box: SlabBox, told: bool) -> None:
-        """Take in the validity of one slab; without `told` how many rows are valid alone."""
-        xp, spans = self.walk.xp, self.spans(box)
-        known = xp.astype(slab.valid, xp.int64)
-        self.count[spans] += xp.sum(known, axis=self.index, keepdims=True)
-        if told:
-            shape = [1] * len(box.rows)
-            shape[self.index] = box.shape[self.index]
-            words = self._words[box.spans[self.index]].reshape(shape)
-            words = to_namespace(words, xp, self.walk.device)
-            self.digest[spans] += xp.sum(known * words, axis=self.index, keepdims=True)
+    def add(self, slab: SlabValues, box: SlabBox) -> None:
+        """Add the digests of the validity of one slab."""
+        xp, shape = self.walk.xp, [1] * len(box.shape)
+        shape[self.index] = box.shape[self.index]
+        words = to_namespace(self._words[box.spans[self.index]].reshape(shape), xp, self.walk.device)
+        told = words if slab.full else xp.where(slab.valid, words, xp.zeros_like(words))
+        self.known[self.spans(box)] += xp.sum(told, axis=self.index, keepdims=True)
 
     @cached_property
     def _words(self) -> Integers:
@@ -85,15 +79,18 @@ class Lines:
 
     def _separates(self, half: Component) -> bool:
         xp, others = self.walk.xp, half if self._group not in half else self.walk.groups - half
-        seen, at = self._seen(others), self._first(others)
-        return all(
-            bool(xp.all(a == xp.where(seen, a[at], xp.zeros_like(a)))) for a in (self.count, self.digest)
-        )
+        alike = xp.all(self.known == self.known[self._first(others)], axis=self.index, keepdims=True)
+        return bool(xp.all(alike == self._seen(others)))
+
+    @cached_property
+    def _not_empty(self) -> Array:
+        """Lines that know anything."""
+        return self.walk.xp.any(self.known != 0, axis=self.index, keepdims=True)
 
     def _seen(self, groups: Component) -> Array:
         """Places of some groups with anything known, one axis per slab axis."""
         axes = tuple(i for i, axis in enumerate(self.walk.slab_axes) if axis.group not in groups)
-        return self.walk.xp.any(self.count > 0, axis=axes, keepdims=True)
+        return self.walk.xp.any(self._not_empty, axis=axes, keepdims=True)
 
     def _first(self, groups: Component) -> tuple[slice, ...]:
         """The first of these places, and everything along the other groups."""

@@ -1,9 +1,8 @@
 """Sums of a block on a grid in one sweep over the values as they are stored: nothing is cast or copied.
 
 The sweep runs along the axis that shrinks the data most. Of each line of values along it, it takes the
-contraction of y − r, Σ (y − r)², how many values are known, and a digest of which: the sum of random words of
-the known rows, modulo 2⁶⁴. Lines with equal digests miss the same rows, so digests tell what a mask
-separates into, and only a mask that does not separate is swept a second time.
+contraction of y − r, Σ (y − r)², how many values are known, and which: in bits, or on a GPU as a digest. That tells
+what a mask separates into, and only a mask that does not separate is swept a second time.
 """
 
 from __future__ import annotations
@@ -40,6 +39,10 @@ class CompiledSweeper:
         """
         return max(1, rows.extent // 2)
 
+    def told(self, rows: Rows) -> tuple[int, Any]:
+        """How many numbers of which type tell the rows that a line knows."""
+        return rows.sorted.groups, np.uint8
+
     def reads(self, array: NDArray[Any]) -> bool:
         """Whether an array is read as it is stored."""
         plain = array.dtype in (np.float32, np.float64) and array.dtype.isnative
@@ -66,16 +69,13 @@ class CompiledSweeper:
             self._memory = np.empty(size)
         sums = self._memory[:size].reshape(*shape, rows.extent)
         if reference is None:
-            sweep_known(known, sorted_rows, sums)
+            sweep_known(np.ascontiguousarray(known), sorted_rows, sums)
             return LineSums(sums)
         values = values.view()
         values.flags.writeable = False  # as stores hand them out: one specialisation
-        power, lines = np.zeros(shape), np.empty((*shape, 2), dtype=np.int64)
-        bits = np.zeros((len(values), sorted_rows.groups, after), dtype=np.uint8)
+        power, bits = np.zeros(shape), np.zeros((len(values), sorted_rows.groups, after), dtype=np.uint8)
         sweep(values, column, sorted_rows, reference, sums, power, bits)
-        with np.errstate(over="ignore"):  # digests are modulo 2⁶⁴; plain Python, uncompiled, would warn
-            sweep_known(bits, sorted_rows.of_lines(), lines)
-        return LineSums(sums, power, lines[..., 1], lines[..., 0], bits)
+        return LineSums(sums, power, np.bitwise_count(bits).sum(axis=1, dtype=np.int64), bits)
 
 
 class Sweep:
@@ -90,10 +90,8 @@ class Sweep:
         default = CompiledSweeper() if walk.on_host else CudaSweeper(walk.xp, walk.device)
         self.sweeper = default if sweeper is None else sweeper
         self._stored = self.sweeper.reads(walk.ordered)
-        self.bits: list[Any] = []  # of the lines of each box, on the host
         self.rows = walk.rows(index, (0, walk.lengths[index]))
-        self.lines = Lines(walk, index)
-        self.power = walk.xp.zeros(walk.member_shape, dtype=walk.xp.float64, device=walk.device)
+        self.lines = Lines(walk, index, *self.sweeper.told(self.rows))
 
     @staticmethod
     def of(walk: Walk) -> Sweep | None:
@@ -114,31 +112,32 @@ class Sweep:
         """Return what the block gives; None where the values hold an infinity or overflow."""
         walk, xp, reference = self.walk, self.walk.xp, self._reference()
         moment = SumsBySlab(walk, walk.groups, pairs=False, last=self.index)
+        power, count = (
+            xp.zeros(walk.member_shape, dtype=kind, device=walk.device) for kind in (xp.float64, xp.int64)
+        )
         for box in self._boxes():
             lines = self._swept(box, self.rows, reference)
             if not bool(xp.all(xp.isfinite(lines.power))):
                 return None
             moment.add(lines.sums, box)
-            self.bits.append(lines.known)
-            spans = self.lines.spans(box)
-            self.lines.count[spans], self.lines.digest[spans] = lines.count, lines.digest
-            members = tuple(slice(1) if i in walk.pooled else span for i, span in enumerate(spans))
-            self.power[members] += xp.sum(lines.power, axis=walk.pooled, keepdims=True)
-        count = xp.sum(self.lines.count, axis=walk.pooled, keepdims=True)
+            self.lines.known[self.lines.spans(box)] = lines.known
+            members = tuple(slice(1) if i in walk.pooled else span for i, span in enumerate(box.spans))
+            power[members] += xp.sum(lines.power, axis=walk.pooled, keepdims=True)
+            count[members] += xp.sum(lines.count, axis=walk.pooled, keepdims=True)
         total = int(xp.sum(count))
         tally = Tally(math.prod(walk.lengths) - total)
         if not total:
             return BlockResult(tally, count)
-        which = np.array((self.index, *walk.lengths)), self.lines.digest  # of the rows of each line
+        which = np.array((self.index, *walk.lengths)), self.lines.known
         factors = factors_of(walk, self.lines, self._pairs, which)
         weight = xp.astype(count, xp.float64)
-        return BlockResult(tally, count, self.power, weight, reference, moment.finish(), factors)
+        return BlockResult(tally, count, power, weight, reference, moment.finish(), factors)
 
     def _pairs(self) -> Floats:
         """The second sweep: pairs [k.., o.., b..] of a mask that does not separate."""
         out, rows = SumsBySlab(self.walk, self.walk.groups, pairs=True, last=self.index), self.rows.paired()
-        for box, known in zip(self._boxes(), self.bits, strict=True):
-            out.add(self._swept(box, rows, None, known).sums, box)
+        for box in self._boxes():
+            out.add(self._swept(box, rows, None).sums, box)
         return out.finish()
 
     def _boxes(self) -> Iterator[SlabBox]:
@@ -148,14 +147,18 @@ class Sweep:
         whole = walk.slab_axes[self.index].axes
         return slab_boxes(walk.shape, walk.slab_axes, limit, walk.rows_limit, whole)
 
-    def _swept(self, box: SlabBox, rows: Rows, reference: float | None, known: Any = None) -> LineSums:
-        """Contracted lines [.., R], and power, count and digest with the axes of slabs; the swept one has length 1."""
+    def _swept(self, box: SlabBox, rows: Rows, reference: float | None) -> LineSums:
+        """Contracted lines [.., R], and what goes with a reference, with the axes of slabs."""
         xp, index, (values, column) = self.walk.xp, self.index, self._values(box)
         after, shape = math.prod(box.shape[index + 1 :]), (*box.shape[:index], 1, *box.shape[index + 1 :])
+        told = self.lines.known[self.lines.spans(box)]
+        known = xp.reshape(told, (-1, told.shape[index], after))
         lines = self.sweeper.sweep(values, column, after, rows, reference, known)
         sums = xp.reshape(lines.sums, (*shape[:index], *shape[index + 1 :], rows.extent))
-        power, count, digest = (a if a is None else xp.reshape(a, shape) for a in lines[1:4])
-        return LineSums(sums, power, count, digest, lines.known)
+        if reference is None:
+            return LineSums(sums)
+        power, count = (xp.reshape(a, shape) for a in lines[1:3])
+        return LineSums(sums, power, count, xp.reshape(lines.known, told.shape))
 
     def _values(self, box: SlabBox) -> tuple[Array, int]:
         """Values [before, n, columns] as the sweep reads them; the box's first column.

@@ -41,26 +41,43 @@ def locate(
 ) -> None:
     """Twin of `LocalSpline.locate`; `ends` are the labels just outside that still count as on an end."""
     lo, hi, last = edges[0], edges[-1], edges.size - 2
+    if periodic:
+        for i in range(x.size):
+            z[i] = _wrapped(x[i], lo, hi) if np.isfinite(x[i]) else np.nan
+    else:
+        for i in range(x.size):
+            y = x[i]
+            z[i] = min(max(y, lo), hi) if ends[0] <= y <= ends[1] else np.nan
+    if uniform:
+        for i in range(x.size):  # without branches: vector instructions
+            known = z[i] == z[i]
+            turns = ((z[i] if known else lo) - lo) / step
+            cell[i] = min(max(int(turns), 0), last) if known else -1
+            z[i] = turns
+        near = 0
+        for i in range(x.size):
+            part = z[i] - cell[i]
+            near += 0 if 1e-6 < part < 1.0 - 1e-6 else 1
+        for i in range(x.size if near else 0):
+            part = z[i] - cell[i]
+            # Closer to a knot than 1e-6 of a cell, rounding may have chosen the wrong cell: the knots decide.
+            if not 1e-6 < part < 1.0 - 1e-6 and cell[i] >= 0:
+                y = _wrapped(x[i], lo, hi) if periodic else min(max(x[i], lo), hi)
+                cell[i] -= y < edges[cell[i]]
+                cell[i] += cell[i] < last and y >= edges[cell[i] + 1]
+        for i in range(x.size):
+            z[i] = min(max(2.0 * (z[i] - cell[i]) - 1.0, -1.0), 1.0) if cell[i] >= 0 else 0.0
+        return
     for i in range(x.size):
-        y = x[i]
-        if not (np.isfinite(y) if periodic else ends[0] <= y <= ends[1]):
+        if not z[i] == z[i]:
             cell[i], z[i] = -1, 0.0
             continue
-        y = _wrapped(y, lo, hi) if periodic else min(max(y, lo), hi)
-        if uniform:
-            turns = (y - lo) / step
-            c = min(max(int(turns), 0), last)
-            c -= y < edges[c]  # near a knot rounding may have chosen the wrong cell: the knots decide
-            c += c < last and y >= edges[c + 1]
-            part = turns - c
-        else:
-            c, end = 0, last + 1  # the last cell that begins at or before the position
-            while end - c > 1:
-                middle = (c + end) // 2
-                c, end = (middle, end) if edges[middle] <= y else (c, middle)
-            part = (y - edges[c]) / (edges[c + 1] - edges[c])
+        c, end = 0, last + 1  # the last cell that begins at or before the position
+        while end - c > 1:
+            middle = (c + end) // 2
+            c, end = (middle, end) if edges[middle] <= z[i] else (c, middle)
         cell[i] = c
-        z[i] = min(max(2.0 * part - 1.0, -1.0), 1.0)
+        z[i] = min(max(2.0 * ((z[i] - edges[c]) / (edges[c + 1] - edges[c])) - 1.0, -1.0), 1.0)
 
 
 @compiled

@@ -16,7 +16,6 @@ from xspline.kernels.rows import GROUP, SortedRows
 from xspline.spaces.jit import compiled, internal
 
 Values = NDArray[Any]  # float32 or float64, missing: NaN
-Numbers = NDArray[Any]  # float64 or int64
 Bytes = NDArray[np.uint8]
 
 COLUMNS = 256  # values at a time: the sums of a cell, 8 KiB for four functions, stay in the cache
@@ -96,6 +95,32 @@ def _error(a: Values, reference: float, bit: int, e: Floats, power: Floats, know
         known[r] |= np.uint8(is_known) << bit
 
 
+@internal
+def _four_errors(
+    a: Values,
+    b: Values,
+    c: Values,
+    d: Values,
+    reference: float,
+    bit: int,
+    e: tuple[Floats, Floats, Floats, Floats],
+    power: Floats,
+    known: Bytes,
+) -> None:
+    """`_error` for four rows at once: what their columns add up to is loaded once."""
+    e0, e1, e2, e3 = e
+    for r in range(a.size):
+        k0, k1, k2, k3 = a[r] == a[r], b[r] == b[r], c[r] == c[r], d[r] == d[r]
+        x0 = np.float64(a[r]) - reference if k0 else 0.0
+        x1 = np.float64(b[r]) - reference if k1 else 0.0
+        x2 = np.float64(c[r]) - reference if k2 else 0.0
+        x3 = np.float64(d[r]) - reference if k3 else 0.0
+        e0[r], e1[r], e2[r], e3[r] = x0, x1, x2, x3
+        power[r] += (x0 * x0 + x1 * x1) + (x2 * x2 + x3 * x3)
+        bits = (np.uint8(k0) | np.uint8(k1) << 1) | (np.uint8(k2) << 2 | np.uint8(k3) << 3)
+        known[r] |= np.uint8(bits) << bit
+
+
 @compiled
 def sweep(
     x: Values, column: int, rows: SortedRows, reference: float, out: Floats, power: Floats, known: Bytes
@@ -121,21 +146,17 @@ def sweep(
                 while i < end:
                     bit = (i - begin) % GROUP
                     group += bit == 0
-                    count = 4 if end - i >= 4 and bit <= GROUP - 4 else 1
-                    for k in range(count):
-                        _error(
-                            x[p, order[i + k], there],
-                            reference,
-                            bit + k,
-                            e[k],
-                            power[p, s],
-                            known[p, group, s],
-                        )
-                    if count == 4:
+                    a, bits = x[p, order[i], there], known[p, group, s]
+                    if end - i >= 4 and bit <= GROUP - 4:
+                        b, c = x[p, order[i + 1], there], x[p, order[i + 2], there]
+                        d = x[p, order[i + 3], there]
+                        _four_errors(a, b, c, d, reference, bit, (e0, e1, e2, e3), power[p, s], bits)
                         _add_four(e0, e1, e2, e3, values[i:], total)
+                        i += 4
                     else:
+                        _error(a, reference, bit, e0, power[p, s], bits)
                         _add_one(e0, values[i], total)
-                    i += count
+                        i += 1
                 for r in range(columns):
                     line = sums[r]
                     for q in range(width):
@@ -143,10 +164,10 @@ def sweep(
 
 
 @internal
-def _fill_table(values: Numbers, count: int, out: Numbers) -> None:
+def _fill_table(values: Floats, count: int, out: Floats) -> None:
     """Sums of the rows of a group over each set of them: out[set, q], bit k of the set for row k."""
     width = values.shape[1]
-    out[0, :] = 0
+    out[0, :] = 0.0
     for k in range(count):
         for m in range(1 << k):
             source, target, row = out[m], out[(1 << k) + m], values[k]
@@ -155,9 +176,9 @@ def _fill_table(values: Numbers, count: int, out: Numbers) -> None:
 
 
 @internal
-def _add_tables(known: Bytes, r: int, tables: Numbers, count: int, total: Numbers) -> None:
+def _add_tables(known: Bytes, r: int, tables: Floats, count: int, total: Floats) -> None:
     """total[q] = sum over groups of what each has for the rows that are known of line r."""
-    total[:] = 0
+    total[:] = 0.0
     for g in range(0, count // 4 * 4, 4):
         a, b = tables[g, known[g, r]], tables[g + 1, known[g + 1, r]]
         c, d = tables[g + 2, known[g + 2, r]], tables[g + 3, known[g + 3, r]]
@@ -170,8 +191,8 @@ def _add_tables(known: Bytes, r: int, tables: Numbers, count: int, total: Number
 
 
 @compiled
-def sweep_known(known: Bytes, rows: SortedRows, out: Numbers) -> None:
-    """out[p, r, start[i] + places[q]] = sum of values[i, q] over the rows i that are known: floats, or integers.
+def sweep_known(known: Bytes, rows: SortedRows, out: Floats) -> None:
+    """out[p, r, start[i] + places[q]] = sum of values[i, q] over the rows i that are known, for G.
 
     What is known, [before, groups, after], is that of `sweep`: a bit for each row of a group, up to eight rows of one
     cell. The sums of a group are looked up, for all of its rows at once.
@@ -180,9 +201,8 @@ def sweep_known(known: Bytes, rows: SortedRows, out: Numbers) -> None:
     (before, after, _), width = out.shape, places.size
     padded = (width + 7) // 8 * 8  # whole vectors
     # As many tables at a time as rows in a group: 400 kB for 21 products, which the cache of a core holds.
-    tables = np.zeros((GROUP, 1 << GROUP, padded), dtype=values.dtype)
-    total = np.empty(padded, dtype=values.dtype)
-    out[:] = 0
+    tables, total = np.zeros((GROUP, 1 << GROUP, padded)), np.empty(padded)
+    out[:] = 0.0
     i, group = 0, 0
     for end in rows.ends:
         while i < end:
@@ -247,3 +267,74 @@ def gather(array: Floats, start: Integers, places: Integers, values: Floats, out
             for q in range(places.size):
                 total += values[i, q] * lines[p, start[i] + places[q]]
             results[p, i] = total
+
+
+# Values at rows of several coefficient axes: products of the values of the axes
+
+
+@internal
+def _active(table: Floats, row: int, first: int, functions: int, pairs: bool, out: Floats) -> int:
+    """Values of one row along one axis: its functions, or their products a-major; returns how many."""
+    if not pairs:
+        for a in range(functions):
+            out[a] = table[row, first + a]
+        return functions
+    count = 0
+    for a in range(functions):
+        x = table[row, first + a]
+        for b in range(a, functions):
+            out[count] = x * table[row, first + b]
+            count += 1
+    return count
+
+
+@internal
+def _fold(work: Floats, begin: int, values: Floats, count: int, size: int) -> int:
+    """Sum over q of values[q] source[q, :], for a source [count, size] that begins in `work`.
+
+    The sum [size] is put behind it; returns where.
+    """
+    end = begin + count * size
+    source, out = work[begin:end], work[end : end + size]
+    out[:] = 0.0
+    for q in range(count):
+        f0, a = values[q], source[q * size : (q + 1) * size]
+        for j in range(size):
+            out[j] += f0 * a[j]
+    return end
+
+
+@compiled
+def gather_products(
+    array: Floats,
+    order: Integers,
+    start: Integers,
+    places: Integers,
+    table: Floats,
+    functions: Integers,
+    pairs: bool,
+    out: Floats,
+) -> None:
+    """out[p, order[i]] = sum over R of products[i, R] array[p, R], for products of several axes.
+
+    Rows that follow each other in one cell share a copy of what it has, which is folded with the values of a row axis
+    after axis.
+    """
+    (before, rows), width, most, last = out.shape, places.size, max(functions), functions.size - 1
+    work, v = np.empty((functions.size + 1) * width), np.empty(most * (most + 1) // 2)
+    for p in range(before):
+        line, cell = array[p], -1
+        for i in range(rows):
+            if start[i] != cell:
+                cell = start[i]
+                for q in range(width):
+                    work[q] = line[cell + places[q]]
+            first, begin, size, total = 0, 0, width, 0.0
+            for axis in range(last):
+                count = _active(table, i, first, functions[axis], pairs, v)
+                size //= count
+                begin = _fold(work, begin, v, count, size)
+                first += functions[axis]
+            for q in range(_active(table, i, first, functions[last], pairs, v)):
+                total += v[q] * work[begin + q]
+            out[p, order[i]] = total
