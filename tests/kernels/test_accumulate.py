@@ -261,32 +261,3 @@ def part(built: Block, layout: Layout, axis: int, span: tuple[int, int | None]) 
         tuple((a, cut(w, a)) for a, w in built.weights),
         tuple(span[0] if a == axis else 0 for a in range(ndim)),
     )
-
-
-# Shapes
-
-
-def test_shapes_that_do_not_fit_are_refused() -> None:
-    built, layout = block("grid")
-    lat, lon, t = built.coordinates
-    with pytest.raises(ValueError, match=r"the layout has 3 axes, the values have shape \(6, 8\)"):
-        accumulate(replace(built, values=built.values[..., 0]), layout, SPACE)
-    with pytest.raises(ValueError, match="coordinate 0 has length 7 along data axis 1, not 8"):
-        accumulate(replace(built, coordinates=(lat[1:], lon, t)), layout, SPACE)
-    with pytest.raises(ValueError, match=r"weights over the axes \(1,\) must have shape \(8,\), got \(3,\)"):
-        accumulate(replace(built, weights=(((1,), np.ones(3)),)), layout, SPACE)
-    with pytest.raises(ValueError, match="3 coefficient axes, but there are 2 coordinates"):
-        accumulate(replace(built, coordinates=(lat, lon)), layout, SPACE)
-
-
-@pytest.mark.parametrize(
-    ("groups", "batch", "message"),
-    [
-        ((Group((0,), (0,)), Group((0,), (1,))), (), "in one group or in batch_axes, once"),
-        ((Group((0,), (0,)),), (2,), "in one group or in batch_axes, once"),
-        ((Group((0,), (1,)),), (), "every coefficient axis must be in one group"),
-    ],
-)
-def test_layouts_that_overlap_are_refused(groups, batch, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Layout(groups, batch)

@@ -83,18 +83,6 @@ def test_ends_of_the_domain_are_inside() -> None:
     np.testing.assert_array_equal(np.isnan(values), [False, False, False, False, True])
 
 
-def test_arguments_that_do_not_fit_are_refused() -> None:
-    case, rng = CASES["grid"], np.random.default_rng(0)
-    coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
-    with pytest.raises(ValueError, match=r"must have shape \(5, 7, 4\) and 0 batch axes, got \(5, 7, 4, 1\)"):
-        evaluate(coefficients[..., None], coordinates, case.layout, SPACE)
-    with pytest.raises(ValueError, match="one derivative order >= 0 is needed for each of 3 coordinates"):
-        evaluate(coefficients, coordinates, case.layout, SPACE, (1, -1, 0))
-    pooled = CASES["pooled first"]
-    with pytest.raises(ValueError, match="no coordinate tells the length of data axis 0"):
-        evaluate(coefficients, pooled.coordinates(rng), pooled.layout, SPACE)
-
-
 # Into a given array
 
 

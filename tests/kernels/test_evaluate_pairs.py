@@ -145,18 +145,3 @@ def test_pairs_that_do_not_exist_are_not_read(name: str, engine: str) -> None:
             np.moveaxis(pairs, (axis, axis + len(SPACE.shape)), (0, 1))[at] = np.nan
     values = evaluate_pairs(pairs, coordinates, case.layout, SPACE, engine=engine)
     reference.close(values, expected)
-
-
-def test_arguments_that_do_not_fit_are_refused() -> None:
-    case, rng = CASES["grid"], np.random.default_rng(0)
-    coordinates = case.coordinates(rng)
-    coefficients, pairs = rng.normal(size=SPACE.shape), pairs_for(case, rng)
-    with pytest.raises(ValueError, match=r"pairs must have shape \(5, 7, 4, 4, 4, 4\) and 0 batch axes"):
-        evaluate_pairs(coefficients, coordinates, case.layout, SPACE)
-    with pytest.raises(ValueError, match=r"0 batch axes, got \(5, 7, 4, 4, 4, 4, 1\)"):
-        evaluate_pairs(pairs[..., None], coordinates, case.layout, SPACE)
-    with pytest.raises(ValueError, match="one derivative order >= 0 is needed for each of 3 coordinates"):
-        evaluate_pairs(pairs, coordinates, case.layout, SPACE, (1, -1, 0))
-
-
-# Compilation

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 import array_api_compat
 import numpy as np
 
-from xspline.kernels.block import SLAB_ENTRIES, Array, Floats, Layout, check_coordinates, slab_entries
+from xspline.kernels.block import SLAB_ENTRIES, Array, Floats, Layout, lengths_of, slab_entries
 from xspline.kernels.engines import Engine, choose_engine, expand
 from xspline.kernels.rows import CoefficientRange, Rows, build_rows, unrolled
 from xspline.kernels.walk import SlabAxis, SlabBox, flat_labels, slab_axes_of, slab_boxes
@@ -42,8 +42,7 @@ def evaluate(
 
     With `pairs` they are quadratic forms φᵀZφ of the rows φ of Φ, or of a derivative of it. With the pair form Z of a
     covariance of the coefficients these are the variances of the field. It is the transpose of how G is summed:
-    Σ w φᵀZφ = Σ_{k,o} Z[k, o] G[k, o] for the G of observations with weights w. It raises ValueError where shapes do
-    not fit, or `out` cannot be written.
+    Σ w φᵀZφ = Σ_{k,o} Z[k, o] G[k, o] for the G of observations with weights w.
 
     The coefficients are [K.., b..], of any array namespace, or Z, [K.., O.., b..], with φᵀZφ = Σ_{k,o} Z[k, o] Π_j
     φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and entries with k_j + o_j ≥ K_j on others are not
@@ -53,33 +52,14 @@ def evaluate(
     """
     engine = choose_engine(coefficients, options.get("engine"))
     xp, ndim = array_api_compat.array_namespace(coefficients), len(space.shape)
-    orders = tuple(orders) if orders is not None else (0,) * ndim
-    if len(orders) != ndim or min(orders) < 0:
-        raise ValueError(f"one derivative order >= 0 is needed for each of {ndim} coordinates, got {orders}")
-    expected = (*space.shape, *(space.frame.offsets if pairs else ()))
-    batch = tuple(coefficients.shape[len(expected) :])
-    if tuple(coefficients.shape[: len(expected)]) != expected or len(batch) != len(layout.batch_axes):
-        raise ValueError(
-            f"{'pairs' if pairs else 'coefficients'} must have shape {expected} and {len(layout.batch_axes)} "
-            f"batch axes, got {tuple(coefficients.shape)}"
-        )
-    lengths = list(check_coordinates(coordinates, layout))
+    orders = (0,) * ndim if orders is None else orders
+    batch = tuple(coefficients.shape[ndim * (1 + pairs) :])
+    lengths = lengths_of(coordinates, layout)
     for axis, length in zip(layout.batch_axes, batch, strict=True):
         lengths[axis] = length
-    if -1 in lengths:
-        raise ValueError(f"no coordinate tells the length of data axis {lengths.index(-1)}")
     shape, out = tuple(lengths), options.get("out")
     if out is None:
         out = xp.empty(shape, dtype=xp.float64, device=array_api_compat.device(coefficients))
-    elif tuple(out.shape) != shape:
-        raise ValueError(f"the result has shape {shape}, out has {tuple(out.shape)}")
-    elif isinstance(out, np.ndarray) and (
-        out.dtype not in (np.float32, np.float64)
-        or not (out.flags.c_contiguous and out.flags.writeable and out.dtype.isnative)
-    ):
-        raise ValueError(
-            f"out must be C-contiguous, native float32 or float64 that can be written; got {out.dtype}, {out.flags}"
-        )
     slab_axes, offsets = slab_axes_of(layout), space.frame.offsets if pairs else (1,) * ndim
     array = xp.reshape(xp.astype(coefficients, xp.float64, copy=False), (*space.shape, *offsets, *batch))
     array = space.at_points(array, xp) if pairs else array

@@ -34,8 +34,8 @@ def accumulate(
 ) -> Sums:
     """Sums of one block of data: G, h, s, Σw, n about a reference, and what was left out.
 
-    They are on the host. Their window holds the coefficients that the coordinates touch. It raises ValueError where
-    shapes do not fit, but never on data: NaN, infinities, bad weights and labels outside are tallied.
+    They are on the host. Their window holds the coefficients that the coordinates touch. It never raises on data: NaN,
+    infinities, bad weights and labels outside are tallied.
 
     Values have any numeric type and array namespace. `engine`, {"numba", "namespace"} or Engine, is which twin of the
     contraction runs: by default the compiled one for NumPy arrays. A slab has `slab` entries.
@@ -46,7 +46,6 @@ def accumulate(
     """
     if isinstance(block.values, np.generic):
         block = replace(block, values=np.asarray(block.values))
-    block.check(layout)
     chosen = choose_engine(block.values, engine)
     limit = slab or slab_entries(block.values)
     walk = Walk(block, layout, space, chosen, limit)
