@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import array_api_compat
 import numpy as np
@@ -15,17 +15,6 @@ from xspline.kernels.walk import SlabAxis, SlabBox, flat_labels, slab_axes_of, s
 from xspline.spaces import Space
 
 
-class Options(TypedDict, total=False):
-    """How an evaluation runs, and where its result goes."""
-
-    # {"numba", "namespace"} or Engine; which twin of the contraction; by default compiled for NumPy arrays
-    engine: str | Engine | None
-    slab: int | None  # entries of a slab
-    # to write into, of the shape of the result; of NumPy C-contiguous and native. Sums are float64.
-    out: Array | None
-    extrapolate: bool  # whether there are values outside the domains: those of the polynomials at the ends
-
-
 def evaluate(
     coefficients: Array,
     coordinates: Sequence[Floats],
@@ -34,11 +23,17 @@ def evaluate(
     orders: Sequence[int] | None = None,
     *,
     pairs: bool = False,
-    **options: Unpack[Options],
+    engine: str | Engine | None = None,
+    slab: int | None = None,
+    out: Array | None = None,
+    extrapolate: bool = False,
 ) -> Array:
     """Values of a field, or of a partial derivative of it, at coordinates of any layout; NaN outside the domains.
 
-    They are `out`, or a new array of float64 in the namespace of the coefficients.
+    They are `out`, or a new array of float64 in the namespace of the coefficients. `out` has the shape of the result;
+    of NumPy it is C-contiguous, native float32 or float64. Sums are float64. `engine`, {"numba", "namespace"} or
+    Engine, is which twin of the contraction runs: by default the compiled one for NumPy arrays. A slab has `slab`
+    entries. With `extrapolate`, values outside the domains are those of the polynomials at the ends.
 
     With `pairs` they are quadratic forms φᵀZφ of the rows φ of Φ, or of a derivative of it. With the pair form Z of a
     covariance of the coefficients these are the variances of the field. It is the transpose of how G is summed:
@@ -50,14 +45,14 @@ def evaluate(
     `layout` says where they and the batch axes lie in the result; nothing is pooled. The orders of the derivative, per
     unit of the coordinate's float, are 0 by default.
     """
-    engine = choose_engine(coefficients, options.get("engine"))
+    engine = choose_engine(coefficients, engine)
     xp, ndim = array_api_compat.array_namespace(coefficients), len(space.shape)
     orders = (0,) * ndim if orders is None else orders
     batch = tuple(coefficients.shape[ndim * (1 + pairs) :])
     lengths = lengths_of(coordinates, layout)
     for axis, length in zip(layout.batch_axes, batch, strict=True):
         lengths[axis] = length
-    shape, out = tuple(lengths), options.get("out")
+    shape = tuple(lengths)
     if out is None:
         out = xp.empty(shape, dtype=xp.float64, device=array_api_compat.device(coefficients))
     slab_axes, offsets = slab_axes_of(layout), space.frame.offsets if pairs else (1,) * ndim
@@ -66,9 +61,8 @@ def evaluate(
     array = _unrolled(array, layout, slab_axes, space, pairs, xp)
     entries = slab_entries(coefficients)
     # Values are written once, 8 MiB or more at a time: only what they come from waits in a cache.
-    limit = options.get("slab") or (entries if pairs else max(entries, 8 * SLAB_ENTRIES))
+    limit = slab or (entries if pairs else max(entries, 8 * SLAB_ENTRIES))
     boxes = slab_boxes(shape, slab_axes, limit)
-    extrapolate = options.get("extrapolate", False)
     _fill(out, array, coordinates, slab_axes, boxes, space, orders, engine, pairs, extrapolate)
     return out
 
