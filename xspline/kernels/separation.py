@@ -80,7 +80,7 @@ class Lines:
     def _separates(self, half: Component) -> bool:
         xp, others = self.walk.xp, half if self._group not in half else self.walk.groups - half
         alike = xp.all(self.known == self.known[self._first(others)], axis=self.index, keepdims=True)
-        return bool(xp.all(alike == self._seen(others)))
+        return bool(xp.all(xp.logical_or(alike, xp.logical_not(self._seen(others)))))
 
     @cached_property
     def _not_empty(self) -> Array:
