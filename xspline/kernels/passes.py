@@ -91,7 +91,8 @@ def in_slabs(walk: Walk) -> BlockResult:
     # Weights that span everything leave nothing to separate: G is then summed in the same walk.
     joined = len(join([frozenset((group,)) for group in walk.groups], walk.weight_groups)) == 1
     pairs = SumsBySlab(walk, walk.groups, pairs=True) if joined and not by_cell else None
-    lines = Lines(walk, max(walk.pooled, key=lambda i: walk.lengths[i]))
+    along = max(walk.pooled, key=lambda i: walk.lengths[i])
+    lines = None if joined else Lines.of_slabs(walk, along)
     power, weight, count = (
         xp.zeros(walk.member_shape, dtype=kind, device=walk.device)
         for kind in (xp.float64, xp.float64, xp.int64)
@@ -103,7 +104,7 @@ def in_slabs(walk: Walk) -> BlockResult:
             continue
         axes = zip(walk.slab_axes, box.spans, strict=True)
         members = tuple(span if axis.is_batch else slice(0, 1) for axis, span in axes)
-        if not joined:
+        if lines is not None:
             lines.add(slab, box)
         counted = xp.astype(slab.valid, xp.int64)
         count[members] += xp.sum(counted, axis=walk.pooled, keepdims=True)
@@ -126,7 +127,7 @@ def in_slabs(walk: Walk) -> BlockResult:
         h, whole = by_cell.sums(reference, moment=True, pairs=joined)
     else:
         h, whole = (np.zeros(0) if sums is None else sums.finish() for sums in (moment, pairs))
-    if joined:
+    if lines is None:
         factors: tuple[Factor, ...] = (whole_factor(walk, whole),)
     else:
         factors = factors_of(walk, lines, partial(_second_pass, walk, by_cell))
