@@ -91,8 +91,7 @@ def in_slabs(walk: Walk) -> BlockResult:
     # Weights that span everything leave nothing to separate: G is then summed in the same walk.
     joined = len(join([frozenset((group,)) for group in walk.groups], walk.weight_groups)) == 1
     pairs = SumsBySlab(walk, walk.groups, pairs=True) if joined and not by_cell else None
-    along = max(walk.pooled, key=lambda i: walk.lengths[i])
-    lines = None if joined else Lines.of_slabs(walk, along)
+    lines = Lines(walk, max(walk.pooled, key=lambda i: walk.lengths[i]))
     power, weight, count = (
         xp.zeros(walk.member_shape, dtype=kind, device=walk.device)
         for kind in (xp.float64, xp.float64, xp.int64)
@@ -104,7 +103,7 @@ def in_slabs(walk: Walk) -> BlockResult:
             continue
         axes = zip(walk.slab_axes, box.spans, strict=True)
         members = tuple(span if axis.is_batch else slice(0, 1) for axis, span in axes)
-        if lines is not None:
+        if not joined:
             lines.add(slab, box)
         counted = xp.astype(slab.valid, xp.int64)
         count[members] += xp.sum(counted, axis=walk.pooled, keepdims=True)
@@ -127,7 +126,7 @@ def in_slabs(walk: Walk) -> BlockResult:
         h, whole = by_cell.sums(reference, moment=True, pairs=joined)
     else:
         h, whole = (np.zeros(0) if sums is None else sums.finish() for sums in (moment, pairs))
-    if lines is None:
+    if joined:
         factors: tuple[Factor, ...] = (whole_factor(walk, whole),)
     else:
         factors = factors_of(walk, lines, partial(_second_pass, walk, by_cell))

@@ -17,7 +17,7 @@ import numpy as np
 
 from xspline.kernels.block import Array, Bools, Floats, Integers, first_true, to_host, to_namespace
 from xspline.kernels.component import SumsByCell, SumsBySlab
-from xspline.kernels.rows import GROUP, row_words
+from xspline.kernels.rows import row_words
 from xspline.kernels.walk import Component, SlabBox, SlabValues, Walk, read
 from xspline.sums import Factor, Tally, digest_key, join_overlapping
 from xspline.sums.factor import KEY_MODULUS
@@ -41,26 +41,13 @@ class Lines:
         """Where the lines of a box are."""
         return tuple(slice(None) if i == self.index else span for i, span in enumerate(box.spans))
 
-    @staticmethod
-    def of_slabs(walk: Walk, index: int) -> Lines:
-        """Lines that slabs are added to: on the host in bits, each in the place of its row."""
-        length = walk.lengths[index]
-        return Lines(walk, index, -(-length // GROUP), np.uint8) if walk.on_host else Lines(walk, index)
-
     def add(self, slab: SlabValues, box: SlabBox) -> None:
-        """Add the validity of one slab to such lines."""
-        xp, spans, (first, count) = self.walk.xp, list(self.spans(box)), box.rows[self.index]
-        if self.walk.on_host:
-            before = [(first % GROUP if i == self.index else 0, 0) for i in range(len(spans))]
-            bits = np.packbits(np.pad(slab.valid, before), axis=self.index)
-            spans[self.index] = slice(first // GROUP, first // GROUP + bits.shape[self.index])
-            self.known[tuple(spans)] |= bits
-            return
-        words = self._words[first : first + count]
-        words = words.reshape([-1 if i == self.index else 1 for i in range(len(spans))])
-        words = to_namespace(words, xp, self.walk.device)
+        """Add the digests of the validity of one slab."""
+        xp, shape = self.walk.xp, [1] * len(box.shape)
+        shape[self.index] = box.shape[self.index]
+        words = to_namespace(self._words[box.spans[self.index]].reshape(shape), xp, self.walk.device)
         told = words if slab.full else xp.where(slab.valid, words, xp.zeros_like(words))
-        self.known[tuple(spans)] += xp.sum(told, axis=self.index, keepdims=True)
+        self.known[self.spans(box)] += xp.sum(told, axis=self.index, keepdims=True)
 
     @cached_property
     def _words(self) -> Integers:
