@@ -125,12 +125,6 @@ def test_years_are_holders_and_the_jackknife_leaves_them_out() -> None:
     assert_is_dense(without, data.where(data.time.dt.year != 1993))
 
 
-def test_a_grid_without_gaps_keeps_its_product() -> None:
-    field = xs.fit(grid(0.0).fillna(290.0), agreed(), penalty=0, errors=ERRORS)
-    assert len(field.fits["sst"].total.gram.terms) == 1
-    assert len(field.fits["sst"].total.gram.terms[0]) == 2
-
-
 def test_each_pixel_has_its_own_correlation() -> None:
     data = grid()
     bare, chunked = (
@@ -290,14 +284,6 @@ def test_equations_take_errors_as_independent_and_say_so() -> None:
         field.recover("u_t = D * u_xx", dims={"x": "lat", "t": "time"})
     with pytest.raises(ValueError, match="a Physics penalty takes errors as independent"):
         field.statistics.solve(xs.Physics("u_t = u_xx", dims={"x": "lat", "t": "time"}))
-
-
-def test_rho_of_zero_is_the_plain_fit() -> None:
-    data = grid()
-    with pytest.warns(xs.FitWarning, match="xs.AR1"):
-        plain = xs.fit(data, agreed(), penalty=0)
-    field = xs.fit(data, agreed(), penalty=0, errors=xs.AR1("time", rho=0))
-    np.testing.assert_allclose(field.coefficients, plain.coefficients, rtol=1e-10)
 
 
 def simulated(rho: float, gaps: float, replicates: int, seed: int, lags: int = 4) -> tuple[float, float]:

@@ -193,13 +193,6 @@ def test_a_checkpoint_tells_cells_from_points(tmp_path: Path) -> None:
         assert mine.digest == xs.statistics(data, SPACE, support=support).parts[0].digest
 
 
-def test_cells_and_points_of_equal_labels_are_different_factors() -> None:
-    data = boxes()
-    parts = [xs.statistics(data, SPACE, support=s, holder=str(s)) for s in ("cells", None)]
-    keys = [{f.key for term in p.parts[0].sums["u"].gram.terms for f in term} for p in parts]
-    assert not keys[0] & keys[1]
-
-
 # ---- what compares with observations
 
 
@@ -264,40 +257,6 @@ def test_a_field_of_points_and_cells_asks_what_data_are() -> None:
         field.check(months(), support="cells")
         assert "support" not in field.code()
     assert xs.merge(parts[:1]).collapse().solve(0).check(noisy_months()).concerns == {"t": ()}
-
-
-@pytest.mark.slow
-def test_errors_that_remember_of_means(tmp_path: Path) -> None:
-    rng, rho = np.random.default_rng(3), 0.6
-    noise = np.zeros((132, 2))
-    for i in range(1, 132):
-        noise[i] = rho * noise[i - 1] + rng.normal(size=2)
-    data = months()
-    data["t"] = data.t + xr.DataArray(noise, dims=("time", "place"))
-    data = data.assign_coords(place=[0.0, 1.0])
-    bases = {"time": xs.Fourier(1, "year"), "place": xs.Polynomial(1)}
-    options: Any = {"penalty": 0, "support": "cells", "errors": xs.AR1("time", rho=rho)}
-    field = xs.fit(data, bases, **options)
-    w, lo, hi = 2 * np.pi / YEAR, seconds(EDGES[:-1]), seconds(EDGES[1:])
-    wave = np.exp(1j * w * (lo + hi) / 2) * np.sinc((hi - lo) / YEAR)
-    rows = np.kron(np.stack([np.ones(132), wave.real, wave.imag], 1), np.array([[1, -1.0], [1, 1.0]]))
-    root = np.linalg.inv(np.linalg.cholesky(rho ** np.abs(np.subtract.outer(range(132), range(132)))))
-    white = np.kron(root, np.eye(2))
-    np.testing.assert_allclose(
-        coefficients(field), solution(white @ rows, white @ data.t.values.ravel()), rtol=1e-8
-    )
-    space = xs.space(data, bases, support="cells")
-    parts = [
-        xs.statistics(
-            data.isel(time=p), space, support="cells", errors=options["errors"], holder=str(p.start)
-        )
-        for p in (slice(0, 50), slice(50, 132))
-    ]
-    parts[0].to_zarr(tmp_path / "first.zarr")
-    for merged in (xs.merge(parts), xs.merge([xs.open_statistics(tmp_path / "first.zarr"), parts[1]])):
-        np.testing.assert_allclose(coefficients(merged.solve(0)), coefficients(field), rtol=1e-8)
-    auto = xs.fit(data, bases, penalty=0, support="cells", errors="auto")
-    assert np.isfinite(auto.stderr().t_stderr).all()
 
 
 # ---- which cells
