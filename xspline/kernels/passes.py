@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xspline.kernels.block import Array, Block, Floats, Layout, first_true, rounded, slab_entries, to_host
 from xspline.kernels.component import SumsByCell, SumsBySlab
 from xspline.kernels.engines import Engine, choose_engine
-from xspline.kernels.separation import BlockResult, Lines, factors_of, join, whole_factor
+from xspline.kernels.separation import BlockResult, LineMasks, factors_of, join, whole_factor
 from xspline.kernels.sweep import Sweep
 from xspline.kernels.walk import Walk, read
 from xspline.spaces import Space
@@ -91,7 +91,7 @@ def in_slabs(walk: Walk) -> BlockResult:
     # Weights that span everything leave nothing to separate: G is then summed in the same walk.
     joined = len(join([frozenset((group,)) for group in walk.groups], walk.weight_groups)) == 1
     pairs = SumsBySlab(walk, walk.groups, pairs=True) if joined and not by_cell else None
-    lines = Lines(walk, max(walk.pooled, key=lambda i: walk.lengths[i]))
+    lines = LineMasks(walk, max(walk.pooled, key=lambda i: walk.lengths[i]))
     power, weight, count = (
         xp.zeros(walk.member_shape, dtype=kind, device=walk.device)
         for kind in (xp.float64, xp.float64, xp.int64)

@@ -23,7 +23,7 @@ from xspline.sums import Factor, Tally, digest_key, join_overlapping
 from xspline.sums.factor import KEY_MODULUS
 
 
-class Lines:
+class LineMasks:
     """What lines of values along one slab axis know of its rows, and what the validity separates into.
 
     It separates into the lines' group with some others, and the rest, exactly if all lines at a place of these others
@@ -120,7 +120,7 @@ class BlockResult:
 
 
 def factors_of(
-    walk: Walk, lines: Lines, pairs: Callable[[], Floats], known: Sequence[Any] = ()
+    walk: Walk, lines: LineMasks, pairs: Callable[[], Floats], known: Sequence[Any] = ()
 ) -> tuple[Factor, ...]:
     """Factors of a block with valid entries; `pairs` of all of it where it does not separate.
 

@@ -19,7 +19,7 @@ from xspline.kernels.component import SumsByCell, SumsBySlab
 from xspline.kernels.device.cuda import CudaSweeper
 from xspline.kernels.engines import Scratch
 from xspline.kernels.rows import LineSums, Rows
-from xspline.kernels.separation import BlockResult, Lines, factors_of
+from xspline.kernels.separation import BlockResult, LineMasks, factors_of
 from xspline.kernels.walk import SlabBox, Walk, slab_boxes
 from xspline.sums import Tally
 
@@ -89,7 +89,7 @@ class Sweep:
         self.sweeper = default if sweeper is None else sweeper
         self._stored = self.sweeper.reads(walk.ordered)
         self.rows = walk.rows(index, (0, walk.lengths[index]))
-        self.lines = Lines(walk, index, *self.sweeper.told(self.rows))
+        self.lines = LineMasks(walk, index, *self.sweeper.told(self.rows))
 
     @staticmethod
     def of(walk: Walk) -> Sweep | None:
