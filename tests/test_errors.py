@@ -110,10 +110,7 @@ REFUSED: dict[str, tuple[Callable[[xr.DataArray], Any], str]] = {
         lambda d: d.where(d.lat > 5).spline.fit(BASES, penalty=0),
         r"coefficients have no observations.*penalty",
     ),
-    "few values": (
-        lambda d: few(d).spline.fit(d.spline.space(BASES), penalty=0),
-        "penalty",
-    ),
+    "few values": (lambda d: few(d).spline.fit(d.spline.space(BASES), penalty=0), "penalty"),
 }
 
 
