@@ -98,7 +98,9 @@ def contract(
     for step, axis in enumerate(order, 1):
         target = out if step == len(order) else None
         if target is None and scratch and isinstance(array, np.ndarray):
-            target = scratch[step % 2].take((*array.shape[:axis], active[axis].extent, *array.shape[axis + 1 :]))
+            target = scratch[step % 2].take(
+                (*array.shape[:axis], active[axis].extent, *array.shape[axis + 1 :])
+            )
             target.fill(0.0)
         array = engine.scatter(array, axis, active[axis], target)
     if out is None or array is out:
