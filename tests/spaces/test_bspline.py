@@ -69,7 +69,7 @@ def test_one_ulp_outside_is_on_the_end(degree: int, lo: float, hi: float) -> Non
     design = features.design(np.append(x, np.nan))
     assert np.array_equal(design[0], design[1]) and np.array_equal(design[2], design[3])
     assert np.isnan(design[4:]).all()
-    assert np.all(features.features(cell, z)[4:] == 0) and np.all(features.pair_features(cell, z)[4:] == 0)
+    assert np.all(features.features(cell, z)[4:] == 0)
 
 
 def test_positions_of_seconds_keep_their_digits() -> None:
