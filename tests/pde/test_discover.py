@@ -317,14 +317,14 @@ def test_costs_are_those_of_least_squares() -> None:
         assert own.cost(subset) == pytest.approx(expected, rel=1e-8)
 
 
-def test_a_search_among_many_candidates_finds_the_best_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_sets_are_those_of_all() -> None:
     own, _, _ = parabola(9)
-    everything = own.ranked(3)
-    assert everything[0][1] == (0, 3)
-    monkeypatch.setattr(subsets, "LARGEST_SWEEP", 3)
-    cost, subset = own.ranked(3)[0]
-    assert subset == (0, 3) and cost == pytest.approx(everything[0][0])
-    assert own.best_by_size(3)[1] == (0, 3)
+    sizes = range(10)
+    every = [s for size in sizes for s in itertools.combinations(range(9), size)]
+    costs = sorted((own.cost(subset), subset) for subset in every)
+    assert [subset for _, subset in own.ranked(5)] == [subset for _, subset in costs[:5]]
+    for size in sizes:
+        assert own.best_of_size(size, 1) == [next(s for _, s in costs if len(s) == size)]
 
 
 def test_rounding_of_information_tells_no_terms_apart() -> None:
