@@ -15,7 +15,7 @@ from benchmarks.constants import waves
 from tests import scatter
 from tests.pde import cases
 from tests.products import stderr_of
-from xspline.pde.profile import constraint, estimate, gauss_newton, normal_equations
+from xspline.pde.profile import constraint, gauss_newton, normal_equations
 from xspline.pde.profile.problem import problem_of
 from xspline.pde.text import expression
 from xspline.pde.text.equation import parse
@@ -154,27 +154,6 @@ def test_a_band_holds_the_gram() -> None:
         np.testing.assert_allclose(band[j, r], dense[inverse[j + r], inverse[j]], atol=1e-12)
 
 
-def test_a_search_that_takes_no_full_step_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    field, halved = noisy(), gauss_newton.ConstrainedLeastSquares._along
-    names = Names.of(field, None, ())
-    problem = problem_of(field, [parse("u_t = D*u_xx", names)], names, {}, ["u"])
-    start = problem.search.start(problem.coefficients, np.array([0.05]))
-    assert problem.search.run(start).converged
-
-    def short(
-        self: gauss_newton.ConstrainedLeastSquares,
-        state: gauss_newton.Unknowns,
-        step: gauss_newton.GaussNewtonStep,
-        rss: float,
-    ) -> tuple:
-        after, rss, _, residuals = halved(self, state, step, rss)
-        return after, rss, 0.5, residuals
-
-    monkeypatch.setattr(gauss_newton.ConstrainedLeastSquares, "_along", short)
-    result = problem.search.run(start)
-    assert not result.converged and result.steps == gauss_newton.FEW < gauss_newton.STEPS
-
-
 CIRCLE, LINE, LONG = xs.BSpline(9, 5, period=2 * np.pi), xs.BSpline(7, 4), xs.BSpline(12, 3)
 SPACES = {
     "a line": ({"t": LONG}, "u_tt = c*u*u_t"),
@@ -186,25 +165,6 @@ SPACES = {
     "two inside": ({"x": CIRCLE, "y": LINE, "t": LONG}, "u_t = c*u_xx + b*u*u_y"),
     "waves inside": ({"x": xs.Fourier(3, 2 * np.pi), "t": LONG}, "u_t = c*u_xx"),
 }
-
-
-def test_a_search_from_a_nested_space_ends_where_any_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    starts, found_from = [], estimate.found_from
-
-    def counting(own: gauss_newton.ConstrainedLeastSquares, *others: object) -> gauss_newton.SearchResult:
-        starts.append(own.constraints.space.shape)
-        return found_from(own, *others)
-
-    monkeypatch.setattr(estimate, "found_from", counting)
-    plain = noisy().recover("u_t = a*u_x + D*u_xx")
-    assert starts == [(24, 12), (15, 12), (24, 9)]
-    monkeypatch.setattr(estimate, "DEAR", 0.0)
-    nested = noisy().recover("u_t = a*u_x + D*u_xx")
-    assert starts[3:] == [(15, 9), (24, 12), (15, 12), (24, 9)]
-    assert (abs(nested.estimate - plain.estimate) < 0.01 * plain.stderr).all()
-    np.testing.assert_allclose(nested.stderr, plain.stderr, rtol=1e-3)
-    np.testing.assert_allclose(nested.adequacy, plain.adequacy, rtol=1e-4)
-    assert (abs(nested.resolution - plain.resolution) < 0.03 * plain.stderr).all()
 
 
 def test_with_every_second_knot_a_search_starts_at_the_nearest_function() -> None:
@@ -228,15 +188,6 @@ def test_searches_with_every_second_knot_do_not_wander(noise: float, seed: int) 
     """Of KdV's equation factors of degree 7 are at rounding, and starts far off ended anywhere."""
     found = waves.korteweg_de_vries().recovered(noise, seed)
     assert (abs(found.estimate - [-6, -1]) < scatter.FIVE * found.stderr).all()
-
-
-def test_a_nested_space_that_does_not_resolve_the_field_is_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "DEAR", 0.0)
-    field = cases.sampled(cases.burgers).spline.fit(x=xs.BSpline(40, 5), t=xs.BSpline(14, 5), penalty=1e-9)
-    names = Names.of(field, None, ())
-    own = problem_of(field, [parse("u_t + u*u_x = k*u_xx", names)], names, {}, ["u"])
-    assert estimate._nested(own, np.array([0.3])) is None
-    assert field.recover("u_t + u*u_x = k*u_xx").estimate.item() == pytest.approx(0.3, abs=1e-3)
 
 
 @pytest.mark.parametrize("together", [1, 3, 100])

@@ -249,7 +249,7 @@ def _row(
         model,
         as_good,
         result.state.tau,
-        search.stderr(result.step, result.rss),
+        search.stderr(result.linear, result.rss),
         math.sqrt(max(result.rss, 0.0) / left) if left > 0 else math.nan,
         *ratio,
         not any(inadequate(search, result.rss, *ratio, 0.0)),

@@ -15,7 +15,7 @@ import numpy as np
 
 from xspline.pde.discovery.subsets import CLEAR, Parabola, Subset, size_cost
 from xspline.pde.profile.axes import Array
-from xspline.pde.profile.estimate import SIGNIFICANT, found_from
+from xspline.pde.profile.estimate import SIGNIFICANT
 from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, SearchResult
 from xspline.pde.profile.information import NEGLIGIBLE
 from xspline.pde.profile.problem import EquationProblem
@@ -88,11 +88,8 @@ class Library:
         if known is not None and not (given_up and not hasty):
             return known
         search = self.search(subset)
-        tau = theta[list(subset)]
-        if hasty:
-            result = search.run(search.start(coefficients, tau), HASTY)
-        else:
-            result = found_from(search, coefficients, tau)
+        start = search.start(coefficients, theta[list(subset)])
+        result = search.run(start, HASTY) if hasty else search.run(start)
         rss = max(result.rss, 0.0) + self.floor
         bic = self.count * math.log(rss / self.count) + size_cost(len(subset), self.size, self.count)
         own = search.data.with_reference(result.state.row)
@@ -114,7 +111,7 @@ class Library:
 
         A constant below 1 is rounding.
         """
-        errors = self.search(model.subset).stderr(model.result.step, self.floor)
+        errors = self.search(model.subset).stderr(model.result.linear, self.floor)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.abs(model.result.state.tau) / (SIGNIFICANT * errors))
 
@@ -122,12 +119,15 @@ class Library:
         """Return the sum of squares of all sets, linearised about a model; None where it is not finite."""
         result = model.result
         theta = self.theta(model)
-        step = self.problem.search.step(replace(result.state, tau=theta), 0.0, result.step.strengths)
-        if not (np.isfinite(step.tau).all() and (np.diag(step.information) > 0).all()):
+        search = self.problem.search
+        state = replace(result.state, tau=theta)
+        linear = search.linearised(state, result.linear.strengths)
+        step = search.step(state, linear)
+        if not (np.isfinite(step.tau).all() and (np.diag(linear.information) > 0).all()):
             return None
         left = max(self.count - self.search(model.subset).freedom, 1)
         variance = (max(result.rss, 0.0) + self.floor) / left
-        return Parabola(theta + step.tau, step.information, variance, self.count)
+        return Parabola(theta + step.tau, linear.information, variance, self.count)
 
     # --- the weak form
 
@@ -168,7 +168,8 @@ class Library:
 
     def weak_starts(self) -> list[Subset]:
         """Return the best set of each small size by the weak form, without sets that are clearly worse than others."""
-        best = {subset: self.weak_rms(subset) for subset in self._weak[2].best_by_size(SEVERAL)}
+        sizes = range(1, SEVERAL + 1)
+        best = {s: self.weak_rms(s) for size in sizes for s in self._weak[2].best_of_size(size, 1)}
         return [subset for subset, rms in best.items() if rms <= CLEARLY * min(best.values())]
 
     def alternatives(self, model: FittedModel) -> list[Subset]:

@@ -21,7 +21,7 @@ from xspline.pde.physics.prior import EquationPrior
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.constraint import Constraints
 from xspline.pde.profile.estimate import SLIGHT, adequacy_of
-from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, GaussNewtonStep, Unknowns
+from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares
 from xspline.pde.profile.information import IMPROBABLE, NEGLIGIBLE
 from xspline.pde.profile.problem import order_of
 from xspline.pde.profile.scaled_sums import ScaledSums
@@ -30,6 +30,7 @@ from xspline.pde.text import expression, unit_powers
 from xspline.pde.text.equation import Equation, parse
 from xspline.pde.text.symbols import Names, Value, arguments_code, checked_known
 from xspline.solve import Choice, Factorisation, Penalty, Roughness, Solution
+from xspline.solve.direct.cholesky import BandCholesky
 from xspline.solve.errors import nothing_determined, warn
 from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.penalties.roughness import spline_degrees
@@ -181,7 +182,9 @@ class Physics(SolvedApart):
         _warn_of(equation, self.known or {}, statistics)
         with StatusLine(f"solving for {statistics.space.size} coefficients under an equation"):
             outcome = _solved(self, equation, statistics, name)
-        system = ConstrainedSystem(outcome.prior.data, outcome.step, 0)
+        data = outcome.prior.data
+        none = np.zeros((data.order.size, 0))
+        system = ConstrainedSystem(data, outcome.factor, 0, none, none)
         reason = f"the equation is a penalty, whose normal equations are a band of their own{outcome.remark}"
         choice = Choice("equation", reason, system.nbytes, 0.0)
         yes = np.ones((), dtype=np.bool_)
@@ -242,7 +245,7 @@ class _Outcome(NamedTuple):
     """
 
     prior: EquationPrior
-    step: GaussNewtonStep
+    factor: BandCholesky
     coefficients: Array
     rss: Array
     penalty: Physics
@@ -269,9 +272,7 @@ def _solved(physics: Physics, equation: Equation, statistics: Statistics[Any], n
         raise nothing_determined(space, observed.reshape(*space.shape, 1), weakest, penalised=True)
     doubtful = doubt and physics.strength == HARD
     rss = np.asarray(np.nan if doubtful else max(prior.data.rss(row), 0.0))
-    nothing, none, at = np.zeros((0, 0)), np.zeros((len(row), 0)), Unknowns(row, np.zeros(0), ())
-    step = GaussNewtonStep(row, at.tau, at.tau, nothing, (), (), factor, none, none, at)
-    return _Outcome(prior, step, prior.data.with_reference(row)[name], rss, penalty, choice, remark, doubt)
+    return _Outcome(prior, factor, prior.data.with_reference(row)[name], rss, penalty, choice, remark, doubt)
 
 
 def _terms(order: int, space: Space) -> list[Gram]:
