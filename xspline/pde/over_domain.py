@@ -11,7 +11,6 @@ import numpy as np
 import xarray as xr
 from scipy.special import stdtrit
 
-from xspline.labels import evaluation
 from xspline.labels.field import Field
 from xspline.pde.profile.axes import Array, Unsuitable
 from xspline.pde.profile.estimate import Profile, profile
@@ -20,13 +19,12 @@ from xspline.pde.profile.problem import EquationProblem, member, problem_of
 from xspline.pde.results import (
     ENOUGH,
     LEVEL,
-    LONG_NAMES,
     ROUGH,
+    as_dataset,
     low_degrees,
     not_real,
     of_the_space,
     units_of_names,
-    varying_variables,
     with_roots,
 )
 from xspline.pde.text import unit_powers
@@ -188,31 +186,23 @@ def dataset_of(
             both = by_holders * slopes[..., :, None] * slopes[..., None, :]
             variables["holder_stderr"] = (("parameter", *batch), np.moveaxis(_errors(both), -1, 0))
     derived, remarks = _units(equations, given, field)
-    names = [power.parameter for power in powers]
-    coords: dict[Hashable, Any] = {"parameter": names, "other": names}
-    coords["units"] = ("parameter", [derived.get(name, "") for name in names])
-    coords |= {n: c.variable for n, c in first.batch.coords.items() if set(c.dims) <= set(batch)}
-    described: dict[Hashable, Any] = {
-        key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()
-    }
     checks = _checks(members, powers, raw)
     space = [text for text in of_the_space(equations, field, ENOUGH) if not any(text in c for c in checks)]
     checks += [*space, *remarks, remark]
-    for varying in {n: v for e in equations for n, v in e.varying.items()}.values():
-        unit = derived.get(varying.parameter(varying.indices[0]), "")
-        functions, labels, said = varying_variables(varying, powers, raw, covariance, factor, unit, batch)
-        described, coords, checks = {**described, **functions}, {**coords, **labels}, [*checks, said]
-    text = "; ".join(equation.text for equation in equations)
     limited_by = next((m.profile.limited_by for m in members if m.profile and m.profile.limited_by), "")
-    attrs = {
-        "equation": text,
-        "method": method,
-        "limited_by": limited_by,
-        "checks": "; ".join(filter(None, checks)) or "nothing to report",
-        "assumptions": ASSUMPTIONS[method],
-        "history": evaluation.history(first.history, f"recover({text!r}, method={method!r})"),
-    }
-    return xr.Dataset(described, coords, attrs)
+    return as_dataset(
+        equations,
+        method,
+        powers,
+        (raw, covariance, factor),
+        variables,
+        derived,
+        [first],
+        batch,
+        checks,
+        limited_by=limited_by,
+        assumptions=ASSUMPTIONS[method],
+    ).assign_coords(other=[power.parameter for power in powers])
 
 
 def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array) -> list[str]:

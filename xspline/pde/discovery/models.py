@@ -21,7 +21,7 @@ from xspline.pde.profile.information import NEGLIGIBLE
 from xspline.pde.profile.problem import EquationProblem
 
 SEVERAL = 4  # sets that are fitted at a time, and terms of the largest set that a search starts from
-HASTY = 12  # factorisations of a set that is hardly the best, and rounds of linearisation at most
+HASTY = 12  # factorisations of a set that is hardly the best
 ALIKE = 0.99  # cosine of two terms of the fitted field, from which either may stand for the other
 # Residual of the weak form over the least one, from which a set is no start: searches there wander.
 CLEARLY = 10.0
@@ -205,34 +205,20 @@ class Library:
 def explore(library: Library) -> None:
     """Fit the sets of terms that may be the best.
 
-    The first sets come from the weak form. The best set of the linearised sums of squares is fitted next, until it
-    stands; then all sets near it, and sets that the weak form hardly tells from it.
+    The first sets come from the weak form. About the best of them follow the best sets of the linearised sums of
+    squares, and sets that the weak form hardly tells from it, until the best stands.
     """
     coefficients = library.problem.coefficients
     library.fit((), coefficients, np.zeros(library.size))
     for subset in library.weak_starts():
         library.fit(subset, coefficients, library.weak_constants(subset), hasty=True)
-    model = library.ranked()[0]
     done: set[Subset] = set()
-    for _ in range(HASTY):
-        if model.subset in done:
-            model = library.ranked()[0]
-            if model.subset in done:
-                return
+    while (model := library.ranked()[0]).subset not in done:
         done.add(model.subset)
-        parabola = library.linearised(model)
-        if parabola is None:
-            continue
-        (lowest, best), *others = parabola.ranked(SEVERAL)
-        if best != model.subset:
-            other = library.fit(best, model.coefficients, library.theta(model))
-            if math.isfinite(other.bic) and other.subset not in done:
-                model = other
-                continue
-        # The set stands. The sets near it are fitted too, in case the sum of squares is no parabola.
-        for cost, subset in others:
-            hasty = cost - lowest >= CLEAR
-            library.fit(subset, model.coefficients, library.theta(model), hasty=hasty)
+        if (parabola := library.linearised(model)) is not None:
+            nearest = parabola.ranked(SEVERAL)
+            for cost, subset in nearest:
+                hasty = cost - nearest[0][0] >= CLEAR
+                library.fit(subset, model.coefficients, library.theta(model), hasty=hasty)
         for subset in library.alternatives(model):
             library.fit(subset, coefficients, library.weak_constants(subset), hasty=True)
-        model = library.ranked()[0]

@@ -20,7 +20,7 @@ from xspline.pde.physics.constrained import ConstrainedSystem, EquationField
 from xspline.pde.physics.prior import EquationPrior
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.constraint import Constraints
-from xspline.pde.profile.estimate import SLIGHT, adequacy_of
+from xspline.pde.profile.estimate import adequacy_of
 from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares
 from xspline.pde.profile.information import IMPROBABLE, NEGLIGIBLE
 from xspline.pde.profile.problem import order_of
@@ -40,7 +40,6 @@ from xspline.spaces import Space
 from xspline.sums import Gram
 
 REML, HARD = "reml", "hard"
-BANDS = 8  # that a search holds at a time: G, JᵀJ, roughness along two coordinates, their sum, its factor and inverse
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -163,7 +162,7 @@ class Physics(SolvedApart):
             widths.append(min((2 * offsets - 1) * (2 if periodic else 1), size) * space.size // size)
         reason = "an equation as a penalty couples functions that no other solver holds"
         band, searched = space.size * min(widths), self.criterion is not None
-        held = BANDS if searched else 2
+        held = _bands(space) if searched else 2
         return Choice("equation", reason, 8 * held * band, float(band * min(widths)), searched=searched)
 
     @single_threaded_blas()
@@ -282,6 +281,14 @@ def _terms(order: int, space: Space) -> list[Gram]:
     return [Gram((term,)) for term in unit]
 
 
+def _bands(space: Space) -> int:
+    """Return how many bands a search holds: a roughness along each coordinate, and six others.
+
+    These are G, JᵀJ, a roughness of known strength, their sum, its factor and its inverse.
+    """
+    return len(spline_degrees(space)) + 6
+
+
 def _prior(physics: Physics, equation: Equation, statistics: Statistics[Any], name: str) -> EquationPrior:
     space = statistics.space
     names = Names.of(statistics, physics.dims, physics.known or {})
@@ -292,7 +299,7 @@ def _prior(physics: Physics, equation: Equation, statistics: Statistics[Any], na
 
     sums = centred(statistics.total(name), space)
     constraints = Constraints.of(space, (equation,), known_at)
-    data = ScaledSums(order_of(constraints, bands=BANDS), {name: sums}, {name: 1.0}, {name: 1.0})
+    data = ScaledSums(order_of(constraints, bands=_bands(space)), {name: sums}, {name: 1.0}, {name: 1.0})
     beside, given, terms = physics.beside, Gram(()), []
     if isinstance(beside, Roughness) and beside.criterion:
         terms = _terms(beside.order, space)
@@ -343,7 +350,7 @@ def _inadequate(prior: EquationPrior, space: Space) -> str:
         factor, row = alone.obeying(alone.even)
         rss = prior.data.rss(row)
         ratio, probability = adequacy_of(search, rss)
-        slight = ratio < SLIGHT and rss - free < NEGLIGIBLE**2 * prior.data.power
+        slight = rss - free < NEGLIGIBLE**2 * prior.data.power
         told = f"F = {ratio:.3g}, probability {probability:.1g}"
         doubtful = factor.determined and not slight and probability < IMPROBABLE
     else:

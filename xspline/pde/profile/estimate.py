@@ -21,7 +21,6 @@ from xspline.solve import SingularSystemError, choose, solve
 from xspline.solve.multigrid.spaces import AxisLevel
 from xspline.spaces import BSpline, Space
 
-SLIGHT = 10.0  # F ratio: a negligible misfit below it changes constants by less than the knots do
 SIGNIFICANT = 5.0  # standard errors: constants and changes of them that are larger are no noise
 
 
@@ -231,7 +230,7 @@ def inadequate(
     free = search.data.free
     if free is None or not probability < IMPROBABLE:
         return
-    if adequacy < SLIGHT and rss - free < NEGLIGIBLE**2 * search.data.power:
+    if rss - free < NEGLIGIBLE**2 * search.data.power:
         return
     text = (
         f"a field that obeys the equation misses the data by more than their noise (F = {adequacy:.3g}, probability "

@@ -21,10 +21,9 @@ from xspline.solve.smoothing.newton import STEPS
 # λ tr JᵀJ over tr G, and what takes its place where rounding leaves no factorisation. Multipliers make the equations
 # hold at any strength; at 1e4 errors of constants are 4 % too large with splines of degree 7.
 STRENGTHS = (1e6, 1e4, 1e2)
-FEW = 8  # steps with one factorisation
-CLOSE = 0.01  # standard errors: a full step of the constants that ends a search, as no reader would see the next one
-NEAR = 0.3  # standard errors: a full step of the constants from which on the last factorisation tells their errors
-SATISFIED = 1e-3  # λ|r|² over the residual sum of squares, at which the equations hold
+# Standard errors: a full step of the constants that ends a search, as no reader would see the next one. The equations
+# hold as closely then: √λ|r| over the root of the residual sum of squares.
+CLOSE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,8 +242,8 @@ class ConstrainedLeastSquares:
     def _run(self, state: Unknowns, steps: int, strength: float, least: int) -> SearchResult:
         """Search by λ = `strength` tr G / tr JᵀJ, until the end or until rounding shortens a step.
 
-        A factorisation serves as long as what is left of the search halves. After `least` of them a search may end; where these are
-        two, the last one is near enough to the end for errors of the constants.
+        A factorisation serves as long as what is left of the search halves. After `least` of them a search may end;
+        where these are two, the last one is within errors of the end, as errors of the constants come from it.
         """
         rss = self.data.rss(state.row)
         linear: Any = None
@@ -254,7 +253,7 @@ class ConstrainedLeastSquares:
             linear = self.linearised(state, strengths)
             strengths = linear.strengths
             left = math.inf
-            for _ in range(FEW):
+            while True:
                 step = self.step(state, linear)
                 if not (np.isfinite(step.row).all() and np.isfinite(step.tau).all()):
                     return SearchResult(state, linear, step.wish, rss, False, count)
@@ -283,13 +282,13 @@ class ConstrainedLeastSquares:
         rss: float,
         residuals: list[Array],
     ) -> tuple[float, bool]:
-        """Return how far a search is from its end after a step, below 1 it may end; and whether the step was short."""
+        """Return how far a search is from its end after a step, below 1 it may end; and whether within errors."""
         errors = self.stderr(linear, rss)
         rounding = 1e-10 * np.abs(state.tau)
         moved = float(np.max(np.abs(step.tau) / (CLOSE * errors + rounding), initial=0.0))
         squared = sum(x * float(np.sum(r**2)) for x, r in zip(linear.strengths, residuals, strict=True))
-        missed = math.sqrt(squared / (SATISFIED * max(rss, ROUNDING * self.data.power)))
-        return max(moved, missed), bool((np.abs(step.tau) <= NEAR * errors + rounding).all())
+        missed = math.sqrt(squared / max(rss, ROUNDING * self.data.power)) / CLOSE
+        return max(moved, missed), bool((np.abs(step.tau) <= errors + rounding).all())
 
     def _along(
         self, state: Unknowns, step: GaussNewtonStep, strengths: tuple[float, ...], rss: float

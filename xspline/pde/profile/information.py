@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from xspline.pde.profile.axes import Array
-from xspline.pde.profile.gauss_newton import CLOSE, FEW, ConstrainedLeastSquares, SearchResult
+from xspline.pde.profile.gauss_newton import CLOSE, ConstrainedLeastSquares, SearchResult
 from xspline.pde.profile.normal_equations import PART, TINY, directions, solve_information
 from xspline.pde.results import LEVEL, ROUGH
 from xspline.pde.text.equation import Power
 from xspline.pde.text.low_terms import LowTerm
+from xspline.solve.smoothing.newton import STEPS
 
 HIDDEN = 0.05  # of the information on a constant: a larger share that noise in the field adds makes errors too small
 # Probability of an F or score, below which an equation is not adequate: 1 false alarm in 1,000 fits.
@@ -259,7 +260,7 @@ def _end(
     at = target
     inside = (0.0, 0.0)
     outside = (math.nan, math.nan)
-    for _ in range(2 * FEW):
+    for _ in range(STEPS):
         tau = state.tau.copy()
         tau[constant] = result.state.tau[constant] + at * unit
         there = replace(search, held=(constant,)).run(replace(state, tau=tau))
