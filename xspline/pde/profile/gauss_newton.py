@@ -258,12 +258,12 @@ class ConstrainedLeastSquares:
                 if not (np.isfinite(step.row).all() and np.isfinite(step.tau).all()):
                     return SearchResult(state, linear, step.wish, rss, False, count)
                 later, own, length, residuals = self._along(state, step, linear.strengths, rss)
-                # Of a factor at rounding, a step that has to be shortened is rounding.
-                if length < 1 and not linear.factor.determined and strength > STRENGTHS[-1]:
-                    return SearchResult(state, linear, step.wish, rss, False, count)
                 now, near = self._remaining(later, step, linear, own, residuals)
                 if left < math.inf and (length < 1 or not now < max(left / 2, 1.0)):
                     break
+                # Of a factor at rounding, a step that has to be shortened is rounding.
+                if length < 1 and not linear.factor.determined and strength > STRENGTHS[-1]:
+                    return SearchResult(state, linear, step.wish, rss, False, count)
                 both = zip(later.multipliers, residuals, strict=True)
                 state = replace(later, multipliers=tuple(d + r for d, r in both))
                 rss = own
