@@ -16,7 +16,7 @@ from xspline.labels.fit import Fit, Request
 from xspline.labels.report.check import Finding, FitCheck
 from xspline.labels.statistics import Data, Statistics  # noqa: F401 (inherited hints are read here)
 from xspline.labels.uncertainty import PARTS_METHODS, Covariance, Requested
-from xspline.pde.over_domain import dataset_of, of_profile
+from xspline.pde.over_domain import dataset_of
 from xspline.pde.profile.axes import Array, Unsuitable
 from xspline.pde.profile.estimate import profile
 from xspline.pde.profile.problem import problem_of
@@ -151,19 +151,20 @@ def constrained(
         )
     problem = problem_of(field, equations, names, given, variables)
     outcome = profile(problem)
-    doubtful = bool(outcome.remarks) and outcome.remarks[0].startswith("errors are withheld")
+    estimates = outcome.estimates
+    doubtful = bool(estimates.remarks) and estimates.remarks[0].startswith("errors are withheld")
     if doubtful:
-        warn(f"{outcome.remarks[0]}; the field has no error bars")
+        warn(f"{estimates.remarks[0]}; the field has no error bars")
     data = problem.search.data
     row = data.order.unflatten(outcome.result.state.row)
     centred = {n: data.scale[n] * c for n, c in row.items()}
     coefficients, fits = data.with_reference(outcome.result.state.row), {}
     linear = outcome.result.linear
     values, vectors = (
-        np.linalg.eigh(linear.information) if outcome.value.size else (np.ones(0), np.ones((0, 0)))
+        np.linalg.eigh(linear.information) if estimates.value.size else (np.ones(0), np.ones((0, 0)))
     )
     by_constants = linear.response @ (vectors / np.sqrt(values))
-    unresolved = outcome.unresolved / outcome.sigma if outcome.sigma > 0 else 0.0 * outcome.unresolved
+    unresolved = outcome.unresolved / estimates.sigma if estimates.sigma > 0 else 0.0 * outcome.unresolved
     for v, name in enumerate(data.order.variables):
         system = ConstrainedSystem(data, linear.factor, v, by_constants, unresolved)
         rss = np.maximum(data.sums[name].rss(centred[name], data.order.frame), 0.0)
@@ -175,9 +176,8 @@ def constrained(
             Factorisation(choice, system, np.ones((), dtype=np.bool_)),
         )
         fits[name] = Fit(field.statistics, name, coefficients[name], Ridge(0.0), {}, solution)
-    estimates = [of_profile(problem, outcome)]
-    constants = dataset_of(field, equations, given, estimates, list(problem.parameters), "profile")
-    doubt, line = outcome.remarks[0] if doubtful else "", f"{field.code()}.{call}"
+    constants = dataset_of(field, equations, given, [estimates], list(problem.parameters), "profile")
+    doubt, line = estimates.remarks[0] if doubtful else "", f"{field.code()}.{call}"
     return ConstrainedField(field.statistics, fits, Request(Ridge(0.0)), constants, line, doubt=doubt)
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from scipy.special import chdtri
@@ -30,7 +30,6 @@ from xspline.pde.text import expression, unit_powers
 from xspline.pde.text.equation import Equation, parse
 from xspline.pde.text.symbols import Names, Value, arguments_code, checked_known
 from xspline.solve import Choice, Factorisation, Penalty, Roughness, Solution
-from xspline.solve.direct.cholesky import BandCholesky
 from xspline.solve.errors import nothing_determined, warn
 from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.penalties.roughness import spline_degrees
@@ -180,19 +179,11 @@ class Physics(SolvedApart):
             return statistics.solve(0 if self.beside is None else self.beside)
         _warn_of(equation, self.known or {}, statistics)
         with StatusLine(f"solving for {statistics.space.size} coefficients under an equation"):
-            outcome = _solved(self, equation, statistics, name)
-        data = outcome.prior.data
-        none = np.zeros((data.order.size, 0))
-        system = ConstrainedSystem(data, outcome.factor, 0, none, none)
-        reason = f"the equation is a penalty, whose normal equations are a band of their own{outcome.remark}"
-        choice = Choice("equation", reason, system.nbytes, 0.0)
-        yes = np.ones((), dtype=np.bool_)
-        solution = Solution(outcome.coefficients, outcome.rss, yes, Factorisation(choice, system, yes))
-        fit = Fit(statistics, name, outcome.coefficients, outcome.penalty, outcome.choice, solution)
+            fit, doubt = _solved(self, equation, statistics, name)
         findings.warn_of({name: fit})
-        if outcome.doubt:
-            warn(outcome.doubt)
-        return EquationField(statistics, {name: fit}, request, doubt=outcome.doubt)
+        if doubt:
+            warn(doubt)
+        return EquationField(statistics, {name: fit}, request, doubt=doubt)
 
     def _read(self, statistics: Statistics[Any], request: Request) -> tuple[str, Equation]:
         """Return the variable, and the equation with the meaning of its names; raises where it cannot be a penalty."""
@@ -237,30 +228,19 @@ Penalty.kinds["physics"] = lambda data: Physics(
 )
 
 
-class _Outcome(NamedTuple):
-    """The fit of one variable.
+def _solved(
+    physics: Physics, equation: Equation, statistics: Statistics[Any], name: str
+) -> tuple[Fit[Any], str]:
+    """Return the fit, and why it cannot be believed, which is empty where nothing says so.
 
-    `penalty` has the strengths that were chosen; `remark` and `doubt` are what there is to say, or nothing.
+    It raises SingularSystemError where data and penalty do not determine the field.
     """
-
-    prior: EquationPrior
-    factor: BandCholesky
-    coefficients: Array
-    rss: Array
-    penalty: Physics
-    choice: dict[str, Any]
-    remark: str
-    doubt: str
-
-
-def _solved(physics: Physics, equation: Equation, statistics: Statistics[Any], name: str) -> _Outcome:
-    """Return the fit; SingularSystemError where data and penalty do not determine it."""
     prior = _prior(physics, equation, statistics, name)
     penalty, remark, doubt = physics, "", ""
-    choice: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     strengths = np.array([prior.strongest if isinstance(physics.strength, str) else float(physics.strength)])
     if physics.criterion:
-        strengths, penalty, choice, remark, doubt = _searched(prior, physics, strengths[-1], statistics.space)
+        strengths, penalty, chosen, remark, doubt = _searched(prior, physics, strengths[-1], statistics.space)
     if physics.strength == HARD:
         doubt = _inadequate(prior, statistics.space)
     factor, row = prior.obeying(strengths) if penalty.strength == HARD else prior.solve(strengths)
@@ -271,7 +251,14 @@ def _solved(physics: Physics, equation: Equation, statistics: Statistics[Any], n
         raise nothing_determined(space, observed.reshape(*space.shape, 1), weakest, penalised=True)
     doubtful = doubt and physics.strength == HARD
     rss = np.asarray(np.nan if doubtful else max(prior.data.rss(row), 0.0))
-    return _Outcome(prior, factor, prior.data.with_reference(row)[name], rss, penalty, choice, remark, doubt)
+    none = np.zeros((len(row), 0))
+    system = ConstrainedSystem(prior.data, factor, 0, none, none)
+    reason = f"the equation is a penalty, whose normal equations are a band of their own{remark}"
+    choice = Choice("equation", reason, system.nbytes, 0.0)
+    yes = np.ones((), dtype=np.bool_)
+    coefficients = prior.data.with_reference(row)[name]
+    solution = Solution(coefficients, rss, yes, Factorisation(choice, system, yes))
+    return Fit(statistics, name, coefficients, penalty, chosen, solution), doubt
 
 
 def _terms(order: int, space: Space) -> list[Gram]:

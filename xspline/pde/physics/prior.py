@@ -30,7 +30,6 @@ from xspline.sums import Gram
 # of it neither roughness nor equation is seen.
 # At 1e3 a field obeys the equation but for rounding errors of log|Λ|₊: 0.02 of the score, and 0.5 at 1e5.
 STRONGEST = 1e3
-SMOOTHEST = 1e6  # the strongest roughness: a field is a polynomial there
 RATIO = 1e5  # weight of the equation over the roughness up to which log|Λ|₊ is computed: rounding changes it by 0.1
 
 
@@ -307,7 +306,8 @@ class EquationPrior:
         There may be several maxima, one where the field obeys the equation and one where the equation counts little.
         Searches start near both, and from strengths that are passed as `near`.
         """
-        ends = np.log([(TINY, SMOOTHEST)] * len(self.terms) + [(TINY, STRONGEST)])
+        # At the largest strength of a roughness a field is a polynomial.
+        ends = np.log([(TINY, STRENGTHS[0])] * len(self.terms) + [(TINY, STRONGEST)])
         lower, upper = (ends + np.log(self.even)[:, None]).T
         if fixed is not None:
             lower[-1] = upper[-1] = math.log(fixed)

@@ -36,10 +36,8 @@ class Points:
         """Return the points of a target; None means the fitted labels.
 
         It raises ValueError where there are none, because the statistics of several holders were merged or the field
-        was read from a file; or the field is still lazy.
+        was read from a file.
         """
-        if field.is_lazy:
-            raise ValueError("this field is still lazy (compute=False); call .compute() first")
         s = field.statistics
         if at is None and (missing := [name for name in field.space.names if name not in (s._fitted or {})]):
             raise ValueError(

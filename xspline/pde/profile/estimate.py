@@ -15,7 +15,7 @@ from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, SearchResu
 from xspline.pde.profile.information import IMPROBABLE, NEGLIGIBLE, lacking, reaches, unsettled
 from xspline.pde.profile.normal_equations import solve_information
 from xspline.pde.profile.problem import EquationProblem, refined
-from xspline.pde.profile.weak import WeakEstimate, weak_estimate
+from xspline.pde.profile.weak import weak_estimate
 from xspline.pde.results import ENOUGH, LEVEL, ROUGH, low_degrees
 from xspline.solve import SingularSystemError, choose, solve
 from xspline.solve.multigrid.spaces import AxisLevel
@@ -25,42 +25,59 @@ SIGNIFICANT = 5.0  # standard errors: constants and changes of them that are lar
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class Estimates:
     """Constants, as the powers in which they enter, and what tells whether their errors can be believed.
 
     Parameters
     ----------
-    value, resolution : [k], estimates, and what the knots leave of an error.
-    covariance : [k, k], NaN where errors are withheld.
+    value, covariance : [k] and [k, k]; errors are NaN where they are withheld.
+    factor : half the width of an interval in standard errors.
     lower, upper : [k], ends of the 95 % intervals.
+    weak, weak_covariance : those of the weak form.
+    resolution : [k], what the knots leave of an error.
+    by_holders : [k, k], covariance from the scores of holders, for errors that are correlated within one; NaN where it
+        is not known.
     sigma : standard deviation of an observation of weight 1 about the constrained field.
     adequacy, probability : F ratio of the constrained fit against the free one, and how probable a larger one is; NaN
         where data do not determine the free one.
-    by_holders : [k, k], covariance from the scores of holders, for errors that are correlated within one; NaN where it
-        is not known.
-    steps, freedom : factorisations; directions that initial and boundary values and the constants take.
-    unresolved : [P, d], what the knots of each coordinate leave of an error of the field's coefficients.
     limited_by : the coordinate of which more knots are needed before errors can be believed; empty otherwise.
     remarks : sentences without a full stop.
     """
 
     value: Array
     covariance: Array
+    factor: float
     lower: Array
     upper: Array
+    weak: Array
+    weak_covariance: Array
     resolution: Array
-    sigma: float
-    adequacy: float
-    probability: float
-    converged: bool
     by_holders: Array
-    weak: WeakEstimate
-    steps: int
-    freedom: int
+    sigma: float = math.nan
+    adequacy: float = math.nan
+    probability: float = math.nan
+    converged: bool = False
+    limited_by: str = ""
+    remarks: tuple[str, ...] = ()
+
+    @staticmethod
+    def without_errors(value: Array, factor: float = math.nan) -> Estimates:
+        """Return constants of which nothing else is known."""
+        none = np.full(len(value), np.nan)
+        matrix = np.full((len(value), len(value)), np.nan)
+        return Estimates(value, matrix, factor, none, none, none, matrix, none, matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Constants, the end of the search for them, and what the knots of each coordinate leave of an error of the field.
+
+    `unresolved`, [P, d], is of the field's coefficients.
+    """
+
+    estimates: Estimates
     result: SearchResult
     unresolved: Array
-    limited_by: str
-    remarks: tuple[str, ...]
 
 
 def profile(problem: EquationProblem) -> Profile:
@@ -100,25 +117,24 @@ def profile(problem: EquationProblem) -> Profile:
     covariance = covariance * np.outer(ratio, ratio)
     unresolved = np.diag(halved.resolution**2)
     withheld = 0 * covariance  # NaN where errors are withheld
-    return Profile(
+    estimates = Estimates(
         tau,
         covariance + unresolved,
+        factor,
         tau - missing.below - np.hypot(below * errors, factor * halved.resolution),
         tau + missing.above + np.hypot(above * errors, factor * halved.resolution),
+        weak.value,
+        weak.covariance,
         halved.resolution,
+        _by_holders(problem, result) + unresolved + withheld,
         search.sigma(result.rss),
         adequacy,
         probability,
         result.converged,
-        _by_holders(problem, result) + unresolved + withheld,
-        weak,
-        result.steps,
-        search.freedom,
-        result,
-        halved.of_field,
         halved.coarsest if by_knots else "",
         (*remarks, *hidden),
     )
+    return Profile(estimates, result, halved.of_field)
 
 
 def _start(problem: EquationProblem, tau: Array) -> Unknowns:

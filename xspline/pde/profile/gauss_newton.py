@@ -39,13 +39,22 @@ class Unknowns:
     multipliers: tuple[Array, ...]
 
 
+class LinearisedEquation(NamedTuple):
+    """One equation at some unknowns: what its names are at the nodes, r + d, and ∂r/∂τ."""
+
+    constraint: Constraint
+    values: Mapping[str, Any]
+    pulled: Array
+    by_parameter: Array
+
+
 @dataclass(frozen=True, eq=False)
 class Linearisation:
     """The normal equations of a search, where its equations were linearised.
 
     Parameters
     ----------
-    at : the unknowns there.
+    at, parts : the unknowns there, and the equations.
     strengths : λ of each equation.
     factor : of G + λJᵀJ.
     coupling : [P, k], between coefficients and constants.
@@ -54,6 +63,7 @@ class Linearisation:
     """
 
     at: Unknowns
+    parts: Sequence[LinearisedEquation]
     strengths: tuple[float, ...]
     factor: BandCholesky
     coupling: Array
@@ -103,15 +113,6 @@ class Scores(NamedTuple):
     shift: Array
 
 
-class _Linearised(NamedTuple):
-    """One equation at some unknowns: what its names are at the nodes, r + d, and ∂r/∂τ."""
-
-    constraint: Constraint
-    values: Mapping[str, Any]
-    pulled: Array
-    by_parameter: Array
-
-
 @dataclass(frozen=True, eq=False)
 class ConstrainedLeastSquares:
     """Least squares of data under equations, and the search for its minimum.
@@ -140,17 +141,17 @@ class ConstrainedLeastSquares:
 
     # --- one step
 
-    def _parts(self, state: Unknowns) -> list[_Linearised]:
+    def _parts(self, state: Unknowns) -> list[LinearisedEquation]:
         coefficients = self.data.with_reference(state.row)
         parts = []
         for constraint, multiplier in zip(self.constraints.each, state.multipliers, strict=True):
             values = constraint.environment(coefficients)
             pulled = constraint.residual_of(values, state.tau) + multiplier
-            parts.append(_Linearised(constraint, values, pulled, constraint.by_parameter(values)))
+            parts.append(LinearisedEquation(constraint, values, pulled, constraint.by_parameter(values)))
         return parts
 
     def _slopes(
-        self, parts: Sequence[_Linearised], strengths: Sequence[float], state: Unknowns
+        self, parts: Sequence[LinearisedEquation], strengths: Sequence[float], state: Unknowns
     ) -> tuple[Array, Array]:
         """Return minus half the slope of the objective, by coefficients and by constants."""
         by_row = self.data.gradient(state.row) - self.ridge * state.row
@@ -174,7 +175,8 @@ class ConstrainedLeastSquares:
         coupling = np.zeros((data.order.size, count))
         information = np.zeros((count, count))
         chosen = list[float]()
-        for e, (jacobian, part) in enumerate(zip(self._jacobians, self._parts(state), strict=True)):
+        parts = self._parts(state)
+        for e, (jacobian, part) in enumerate(zip(self._jacobians, parts, strict=True)):
             slopes = part.constraint.by_coefficient(part.values, state.tau)
             entries = {n: x * data.scale[n] for n, x in slopes.items()}
             trace = sum(float(np.sum(x**2)) for x in entries.values())
@@ -187,11 +189,11 @@ class ConstrainedLeastSquares:
         system = BandCholesky(band)
         response = system.solve(coupling)
         schur = information - coupling.T @ response
-        return Linearisation(state, tuple(chosen), system, coupling, response, (schur + schur.T) / 2)
+        return Linearisation(state, parts, tuple(chosen), system, coupling, response, (schur + schur.T) / 2)
 
     def step(self, state: Unknowns, linear: Linearisation) -> GaussNewtonStep:
         """Return a step from the residuals and slopes at some unknowns; it takes one right-hand side."""
-        parts = self._parts(state)
+        parts = linear.parts if state is linear.at else self._parts(state)
         by_row, by_tau = self._slopes(parts, linear.strengths, state)
         answer = linear.factor.solve(by_row[:, None])[:, 0]
         score = by_tau - linear.coupling.T @ answer
@@ -205,7 +207,7 @@ class ConstrainedLeastSquares:
         return GaussNewtonStep(row, change, wish, tuple(part.pulled for part in parts))
 
     def _by_constants(
-        self, part: _Linearised, terms: Array, tau: Array, strength: float
+        self, part: LinearisedEquation, terms: Array, tau: Array, strength: float
     ) -> tuple[Array, Array]:
         """Return λ TᵀT and λ JᵀT, with T the derivatives of the residuals by the constants, [k, I..]."""
         flat = terms.reshape(len(tau), part.pulled.size)
@@ -357,7 +359,7 @@ class ConstrainedLeastSquares:
         there = self.data.with_reference(linear.at.row + errors)
         told = np.zeros((len(tau), len(tau)))
         coupling = np.zeros((self.data.order.size, len(tau)))
-        for part, strength in zip(self._parts(linear.at), linear.strengths, strict=True):
+        for part, strength in zip(linear.parts, linear.strengths, strict=True):
             terms = part.constraint.by_parameter(part.constraint.environment(there))
             terms = terms - part.by_parameter if alone else terms
             own, coupled = self._by_constants(part, terms, tau, strength)
@@ -371,7 +373,7 @@ class ConstrainedLeastSquares:
         A term is a constant more, which is zero so far: its score is the slope of the objective, less what coefficients
         and constants absorb of it.
         """
-        parts = self._parts(linear.at)
+        parts = linear.parts
         coefficients = self.data.with_reference(linear.at.row)
         by_row, by_tau = self._slopes(parts, linear.strengths, linear.at)
         slopes = list[float]()
