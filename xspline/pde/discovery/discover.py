@@ -95,8 +95,8 @@ def discover(
     -----
     Each model is fitted as by ``recover``: of all fields that obey its equation exactly, the one that is nearest to the
     data, from the statistics alone. The start is the best set of a regression on smooth test functions. About a fitted
-    model the sum of squares of all other sets is a parabola in their constants, from one factorisation; the set of
-    least BIC is fitted next, until none is better, and then those that are near. BIC is n log(rss/n) + |A| log n +
+    model the sum of squares of all other sets is a parabola in their constants, from one factorisation; the sets of
+    least BIC are fitted next, until none is better. BIC is n log(rss/n) + |A| log n +
     2 log C(k, |A|) for |A| of k candidates (Chen and Chen 2008). Models are as good as the best within 2 of it; where
     neither has all terms of the other, within 2 more standard deviations of the difference of two that both hold. Left
     out are models with a term that is rounding, or no more than what the knots leave of its error, as most have where

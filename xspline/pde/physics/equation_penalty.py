@@ -228,9 +228,7 @@ Penalty.kinds["physics"] = lambda data: Physics(
 )
 
 
-def _solved(
-    physics: Physics, equation: Equation, statistics: Statistics[Any], name: str
-) -> tuple[Fit[Any], str]:
+def _solved(physics: Physics, equation: Equation, statistics: Statistics[Any], name: str) -> tuple[Fit, str]:
     """Return the fit, and why it cannot be believed, which is empty where nothing says so.
 
     It raises SingularSystemError where data and penalty do not determine the field.

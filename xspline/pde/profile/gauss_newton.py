@@ -230,23 +230,26 @@ class ConstrainedLeastSquares:
     def run(self, state: Unknowns, steps: int = STEPS, *, errors: bool = True) -> SearchResult:
         """Search from some unknowns, with weaker equations where rounding leaves no factorisation.
 
-        It takes at most `steps` factorisations. Where `errors` are of no interest, one may serve for all steps.
+        It takes at most `steps` factorisations. Where `errors` are of no interest, one may serve for all steps, and a
+        step within a standard error is the last.
         """
         taken = 0
         for strength in STRENGTHS:
-            result = self._run(state, steps - taken, strength, least=2 if errors else 1)
+            result = self._run(state, steps - taken, strength, errors=errors)
             taken += result.steps
             if result.converged or result.linear.factor.determined or taken == steps:
                 break
             state = replace(result.state, multipliers=state.multipliers)
         return replace(result, steps=taken)
 
-    def _run(self, state: Unknowns, steps: int, strength: float, least: int) -> SearchResult:
+    def _run(self, state: Unknowns, steps: int, strength: float, *, errors: bool) -> SearchResult:
         """Search by λ = `strength` tr G / tr JᵀJ, until the end or until rounding shortens a step.
 
-        A factorisation serves as long as what is left of the search halves. After `least` of them a search may end;
-        where these are two, the last one is within errors of the end, as errors of the constants come from it.
+        A factorisation serves as long as what is left of the search halves. For errors there have to be two of them,
+        the last one within errors of the end, as they come from it.
         """
+        least = 2 if errors else 1
+        close = 1 if errors else 1 / CLOSE
         rss = self.data.rss(state.row)
         linear: Any = None
         strengths: float | tuple[float, ...] = strength
@@ -270,9 +273,9 @@ class ConstrainedLeastSquares:
                 state = replace(later, multipliers=tuple(d + r for d, r in both))
                 rss = own
                 left = now
-                if left < 1 and length == 1 and count >= least:
+                if left < close and length == 1 and count >= least:
                     return SearchResult(state, linear, step.wish, rss, True, count)
-                if count < least or length < 1 or not (near or least == 1):
+                if count < least or length < 1 or (errors and not near):
                     break
         return SearchResult(state, linear, step.wish, rss, False, steps)
 
