@@ -59,7 +59,7 @@ def test_cells_are_square_on_the_sphere_but_not_where_units_differ() -> None:
 def test_a_ridge_and_no_penalty_keep_few_functions() -> None:
     x = np.linspace(0, 10, 200)
     data = xr.DataArray(np.sin(x), {"x": x}, "x", "u")
-    old, new = (32,), (103,)
+    old, new = (53,), (103,)
     for penalty, shape in (
         (0, old),
         (1e-3, old),

@@ -84,6 +84,15 @@ def _fill(across, levels, counts, inverse, amplitude, smoothness, table, step, n
         out[a, a] += noise / counts[a]
 
 
+@internal
+def _total(amplitude):  # type: ignore[no-untyped-def]
+    """The variance of a value."""
+    total = 0.0
+    for q in range(amplitude.shape[0]):
+        total += amplitude[q, 0, 0]
+    return total
+
+
 @compiled(fastmath=FAST)
 def covariances(places, levels, counts, inverse, amplitude, smoothness, table, step, noise, out):  # type: ignore[no-untyped-def]
     """Write the lower triangle of the covariance matrix of items, [m, m], with the noise of each."""
@@ -191,6 +200,24 @@ def _factorise_row(matrix, a, first, floor):  # type: ignore[no-untyped-def]
 
 
 @internal
+def _some(  # type: ignore[no-untyped-def]
+    places, levels, counts, items, inverse, amplitude, smoothness, table, step, noise,
+):  # fmt: skip
+    """Places [D, m] and levels of some items, and the Cholesky factor of their covariance matrix."""
+    m, axes = items.shape[0], places.shape[1]
+    across, own_levels, own_counts = np.empty((axes, m)), np.empty(m, np.int64), np.empty(m)
+    for a in range(m):
+        own_levels[a] = levels[items[a]]
+        own_counts[a] = counts[items[a]]
+        for j in range(axes):
+            across[j, a] = places[items[a], j]
+    matrix = np.empty((m, m))
+    _fill(across, own_levels, own_counts, inverse, amplitude, smoothness, table, step, noise, matrix)
+    _factorise(matrix, FLOOR * _total(amplitude))
+    return across, own_levels, matrix
+
+
+@internal
 def _product(x, y):  # type: ignore[no-untyped-def]
     value = 0.0
     for a in range(x.shape[0]):
@@ -261,9 +288,7 @@ def predictions(  # type: ignore[no-untyped-def]
     sum of the weights of the neighbours, and `size[b]` the mean square of the whitened values, which is 1
     where they vary as the model says.
     """
-    axes, scales, total, most = places.shape[1], amplitude.shape[0], 0.0, 0
-    for q in range(scales):
-        total += amplitude[q, 0, 0]
+    axes, scales, most = places.shape[1], amplitude.shape[0], 0
     for g in range(mean.shape[0]):
         most = max(most, groups[g + 1] - groups[g])
     own_precision, own_strength = np.empty((scales, axes, most)), np.empty((scales, most))
@@ -271,19 +296,13 @@ def predictions(  # type: ignore[no-untyped-def]
     _toward(0, np.zeros(most, np.int64), inverse, amplitude, own_precision, own_strength)
     for block in range(chosen.shape[0]):
         m = filled[block]
-        across, own_levels, own_counts = np.empty((axes, m)), np.empty(m, np.int64), np.empty(m)
-        precision, strength = np.empty((scales, axes, m)), np.empty((scales, m))
-        squares, matrix = np.empty(m), np.empty((m, m))
+        across, own_levels, matrix = _some(
+            places, levels, counts, chosen[block, :m], inverse, amplitude, smoothness, table, step, noise
+        )
+        precision, strength, squares = np.empty((scales, axes, m)), np.empty((scales, m)), np.empty(m)
         alpha, beta, row, sums = np.empty(m), np.ones(m), np.empty(m), np.empty(m)
         for a in range(m):
-            item = chosen[block, a]
-            own_levels[a] = levels[item]
-            own_counts[a] = counts[item]
-            alpha[a] = values[item]
-            for j in range(axes):
-                across[j, a] = places[item, j]
-        _fill(across, own_levels, own_counts, inverse, amplitude, smoothness, table, step, noise, matrix)
-        _factorise(matrix, FLOOR * total)
+            alpha[a] = values[chosen[block, a]]
         _forward(matrix, alpha)
         size[block] = _product(alpha, alpha) / m
         _backward(matrix, alpha)
@@ -323,20 +342,11 @@ def contributions(  # type: ignore[no-untyped-def]
     axes, scales, sums = places.shape[1], amplitude.shape[0], factors.shape[1]
     for block in range(chosen.shape[0]):
         m, first, last = filled[block], blocks[block], blocks[block + 1]
-        across, own_levels, own_counts = np.empty((axes, m)), np.empty(m, np.int64), np.empty(m)
+        across, own_levels, matrix = _some(
+            places, levels, counts, chosen[block, :m], inverse, amplitude, smoothness, table, step, noise
+        )
         precision, strength = np.empty((scales, axes, m)), np.empty((scales, m))
-        squares, matrix, share = np.empty(m), np.empty((m, m)), np.empty(m)
-        rows, total = np.empty((last - first, m)), 0.0
-        for q in range(scales):
-            total += amplitude[q, 0, 0]
-        for a in range(m):
-            item = chosen[block, a]
-            own_levels[a] = levels[item]
-            own_counts[a] = counts[item]
-            for j in range(axes):
-                across[j, a] = places[item, j]
-        _fill(across, own_levels, own_counts, inverse, amplitude, smoothness, table, step, noise, matrix)
-        _factorise(matrix, FLOOR * total)
+        squares, share, rows = np.empty(m), np.empty(m), np.empty((last - first, m))
         _toward(0, own_levels, inverse, amplitude, precision, strength)
         for s in range(first, last):
             _row(
@@ -385,9 +395,7 @@ def whiten(places, earlier, filled, inverse, amplitude, smoothness, table, step,
     independent of these (Vecchia 1988).
     """
     axes, scales, sums = places.shape[1], amplitude.shape[0], factors.shape[1]
-    total = 0.0
-    for q in range(scales):
-        total += amplitude[q, 0, 0]
+    total, levels, counts = _total(amplitude), np.zeros(len(places), np.int64), np.ones(len(places))
     for i in range(places.shape[0] - 1, -1, -1):
         counted = False
         for n in range(sums):
@@ -395,15 +403,12 @@ def whiten(places, earlier, filled, inverse, amplitude, smoothness, table, step,
         if not counted:
             continue
         m = filled[i]
-        across, levels, counts = np.empty((axes, m)), np.zeros(m, np.int64), np.ones(m)
+        across, own_levels, matrix = _some(
+            places, levels, counts, earlier[i, :m], inverse, amplitude, smoothness, table, step, 0.0
+        )
         precision, strength = np.empty((scales, axes, m)), np.empty((scales, m))
-        squares, matrix, row = np.empty(m), np.empty((m, m)), np.empty(m)
-        for a in range(m):
-            for j in range(axes):
-                across[j, a] = places[earlier[i, a], j]
-        _fill(across, levels, counts, inverse, amplitude, smoothness, table, step, 0.0, matrix)
-        _factorise(matrix, FLOOR * total)
-        _toward(0, levels, inverse, amplitude, precision, strength)
+        squares, row = np.empty(m), np.empty(m)
+        _toward(0, own_levels, inverse, amplitude, precision, strength)
         _row(places[i], across, precision, strength, m, smoothness, table, step, squares, row)
         _forward(matrix, row)
         left = math.sqrt(max(total - _product(row, row), 0.0))

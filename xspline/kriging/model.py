@@ -18,10 +18,10 @@ from scipy.special import gammaln, kv
 
 Array = NDArray[np.float64]
 
-#: Intervals of a table: values are right to 1e-7. Beyond z = 36 a correlation, below 1e-12 for ν up to 8, counts as 0.
+#: Intervals of a table: values are right to 1e-7.
 NODES = 600
-STEP = 36.0 / NODES
-_CURVE = 1e-3  # difference of log ν by which tables are differentiated
+#: Beyond z = −log ε = 36 a correlation, below 1e-12 for ν up to 8, counts as 0.
+STEP = -math.log(np.finfo(np.float64).eps) / NODES
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +97,8 @@ def _table(nu: float) -> Array:
 @functools.lru_cache(maxsize=64)
 def _bend(nu: float) -> Array:
     """Return the derivative of `_table` by log ν, by differences."""
-    up, down = nu * math.exp(_CURVE), nu * math.exp(-_CURVE)
-    return (_table(up) - _table(down)) / (2 * _CURVE)
+    step = float(np.cbrt(np.finfo(np.float64).eps))  # where rounding and curvature are about as large
+    return (_table(nu * math.exp(step)) - _table(nu * math.exp(-step))) / (2 * step)
 
 
 def _power_times_bessel(z: Array, nu: float, order: float) -> Array:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
-from xspline.labels.read.sizes import DEGREE, LEAST, SECONDS, Labels, different, largest, sized
+from xspline.labels.read.sizes import LABELS_PER_FUNCTION, LEAST, SECONDS, Labels, different, sized
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, PiecewiseLinear, Polynomial, Space, Step, Union
 
@@ -23,10 +23,6 @@ Data: TypeAlias = xr.DataArray | xr.Dataset
 Floats: TypeAlias = NDArray[np.float64]
 Extent: TypeAlias = tuple[float, float]
 
-#: Labels of a coordinate for each of its functions, where no penalty keeps more functions from following noise.
-LABELS_WITHOUT_PENALTY = 4
-#: Without a penalty on roughness: the most functions of one coordinate, and of all together.
-MOST_ALONG, MOST_COEFFICIENTS = 32, 20_000
 SEASONS = Fourier(2, "year") + Polynomial(2)
 SEASON_AND_TREND = Fourier(2, "year") + Polynomial(1)
 #: Functions of the other coordinates together, beside season and trend of a coarse field.
@@ -64,8 +60,8 @@ def single_for(
     - Where the choice of the smoothing by REML would take longer than the budget, all numbers of cells shrink by one
       factor (:func:`~xspline.labels.read.sizes.sized`).
 
-    Without a penalty on roughness (``smooth=False``) a coordinate gets a function for every fourth label and at most 32
-    of them, and all coordinates together at most 20,000.
+    Without a penalty on roughness (``smooth=False``), which keeps functions from following noise, there are half as
+    many along each dimension of the labels.
 
     What spans `pooled`, dimensions of repeated observations, is not fitted. The budget is `seconds`, 10 if it is not
     given. It raises ValueError where no coordinate is left, a Dataset holds no numeric variable, or the budget is not
@@ -76,16 +72,16 @@ def single_for(
     axes = {name: axis_of(c) for name, c in chosen.items()}
     values = {name: axes[name].to_float(c.values) for name, c in chosen.items()}
     extents = {name: extent_of(x.ravel(), axes[name], name) for name, x in values.items()}
-    bases = {name: _basis(x.ravel(), axes[name], extents[name]) for name, x in values.items()}
-    if not smooth:
-        return Defaults(_shrunk(bases), extents)
+    seasonal = {name for name, x in values.items() if _has_years(x.ravel(), axes[name], extents[name])}
+    bases = {name: SEASONS if name in seasonal else BSpline(LEAST) for name in chosen}
     labels = {n: Labels(c.dims, values[n], axes[n], extents[n], cf_axis(c)[0]) for n, c in chosen.items()}
     dims = {dim for c in chosen.values() for dim in c.dims}
     fitted = [data] if isinstance(data, xr.DataArray) else list(data.data_vars.values())
     if len(fitted) > 1:
         fitted = [v for v in fitted if v.dtype.kind in "iuf" and dims <= set(v.dims)]
     sizes = {dim: n for dim, n in fitted[0].sizes.items() if dim not in pooled}
-    return Defaults(sized(bases, labels, sizes, seconds / len(fitted)), extents)
+    per_function = LABELS_PER_FUNCTION * (1 if smooth else 2)
+    return Defaults(sized(bases, labels, sizes, seconds / len(fitted), per_function), extents)
 
 
 def checked_seconds(seconds: float) -> float:
@@ -109,7 +105,9 @@ def coarse_for(data: Data, pooled: Iterable[Hashable] = ()) -> Defaults:
     years = [name for name, x in values.items() if _has_years(x, axes[name], extents[name])]
     if years:
         others = [name for name in chosen if name not in years]
-        counts = {n: max(different(values[n], 4 * COARSE) // LABELS_WITHOUT_PENALTY, LEAST) for n in others}
+        per_function = 2 * LABELS_PER_FUNCTION
+        enough = COARSE * per_function
+        counts = {n: max(different(values[n], enough) // per_function, LEAST) for n in others}
         shrunk = min(1.0, (COARSE / math.prod(counts.values())) ** (1 / max(len(counts), 1)))
         bases |= {n: BSpline(max(round(shrunk * count), LEAST)) for n, count in counts.items()}
         bases |= dict.fromkeys(years, SEASON_AND_TREND)
@@ -262,16 +260,6 @@ def _nothing(data: Data) -> ValueError:
 # ---- how many functions
 
 
-def _basis(x: Floats, axis: Axis, extent: Extent) -> Basis:
-    if _has_years(x, axis, extent):
-        return SEASONS
-    closed = axis.wrap is not None and extent == (0.0, axis.wrap)
-    count = different(x, LABELS_WITHOUT_PENALTY * MOST_ALONG) // LABELS_WITHOUT_PENALTY + (
-        0 if closed else DEGREE
-    )
-    return BSpline(min(max(count, LEAST), MOST_ALONG))
-
-
 def _has_years(x: Floats, axis: Axis, extent: Extent) -> bool:
     """Return whether a coordinate has dates over at least two years with at least five different ones a year.
 
@@ -284,14 +272,3 @@ def _has_years(x: Floats, axis: Axis, extent: Extent) -> bool:
     years = span * count / (count - 1)
     # Months are of unequal length, and two years of them that begin in January end early: by less than a hundredth.
     return years >= 0.99 * 2 and count >= 5 * years
-
-
-def _shrunk(bases: Mapping[str, Basis]) -> dict[str, Basis]:
-    """Return the bases with all B-spline counts scaled by the largest factor that keeps the product in bounds."""
-    counts = {name: basis.count for name, basis in bases.items() if isinstance(basis, BSpline)}
-    others = math.prod(basis.count for name, basis in bases.items() if name not in counts)
-    sizes = largest(
-        lambda factor: {name: max(int(n * factor + 1e-9), LEAST) for name, n in counts.items()},
-        MOST_COEFFICIENTS / others,
-    )
-    return {name: BSpline(int(sizes[name])) if name in sizes else basis for name, basis in bases.items()}

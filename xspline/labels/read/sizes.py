@@ -20,8 +20,7 @@ from xspline.sums import join_overlapping
 
 Floats: TypeAlias = NDArray[np.float64]
 
-DEGREE = 3
-#: Functions of one coordinate, at least and at most.
+#: Functions of one coordinate, at least, as over one cell of a cubic B-spline, and at most.
 LEAST, MOST = 4, 1024
 #: Labels for each function, along each dimension of labels.
 LABELS_PER_FUNCTION = 2
@@ -42,9 +41,9 @@ class Labels(NamedTuple):
     direction: str  # X, Y, Z or T of the CF conventions, or nothing
 
     def functions(self, cells: float) -> int:
-        """Return how many functions there are over so many cells: as many on a closed circle, else `DEGREE` more."""
+        """Return how many functions there are over so many cells: as many on a closed circle, else the degree more."""
         closed = self.axis.wrap is not None and self.extent == (0.0, self.axis.wrap)
-        return min(max(round(cells) + (0 if closed else DEGREE), LEAST), MOST)
+        return min(max(round(cells) + (0 if closed else LEAST - 1), LEAST), MOST)
 
 
 def largest(
@@ -67,17 +66,22 @@ def largest(
 
 
 def sized(
-    bases: Mapping[str, Basis], labels: Mapping[str, Labels], sizes: Mapping[Hashable, int], seconds: float
+    bases: Mapping[str, Basis],
+    labels: Mapping[str, Labels],
+    sizes: Mapping[Hashable, int],
+    seconds: float,
+    per_function: int,
 ) -> dict[str, Basis]:
     """Return the bases with the numbers of functions of their B-splines.
 
-    The `sizes` are the lengths of the dimensions of the data that are not pooled, and `seconds` the time of one core
-    that the choice of the penalty may take. It grows like the power 3/2 of the number of coefficients in two
-    coordinates, and like the square in three, as nested dissection does.
+    The `sizes` are the lengths of the dimensions of the data that are not pooled, `seconds` the time of one core that
+    the choice of the penalty may take, and `per_function` the labels for each function along a dimension. The time
+    grows like the power 3/2 of the number of coefficients in two coordinates, and like the square in three, as nested
+    dissection does.
     """
     cells: dict[str, float] = {}
     for group in _groups(labels):
-        cells |= _supported(group, bases, labels, sizes)
+        cells |= _supported(group, bases, labels, sizes, per_function)
     if not cells:
         return dict(bases)
     dimensions = min(len(cells), 3)
@@ -110,20 +114,21 @@ def _supported(
     bases: Mapping[str, Basis],
     labels: Mapping[str, Labels],
     sizes: Mapping[Hashable, int],
+    per_function: int,
 ) -> dict[str, float]:
     """Return how many cells the labels of a group support along each of its coordinates that has a B-spline."""
     splines = {name: labels[name] for name in group if isinstance(bases[name], BSpline)}
     cells: dict[str, float] = {}
     for name, known in splines.items():
-        count = different(known.values, LABELS_PER_FUNCTION * MOST)
-        cells[name] = max(count // LABELS_PER_FUNCTION, 1)
+        count = different(known.values, per_function * MOST)
+        cells[name] = max(count // per_function, 1)
     dims = {dim for name in group for dim in labels[name].dims}
     if not splines or len(group) == len(dims) == 1:
         return cells
     # Scattered observations support together a cell for every second one (over two dimensions every fourth), and no
     # more than two for each position, where they are repeated at few.
     observations = math.prod(sizes[dim] for dim in dims)
-    allowed = observations / LABELS_PER_FUNCTION ** len(dims)
+    allowed = observations / per_function ** len(dims)
     allowed /= math.prod(bases[name].count for name in group if name not in splines)
     allowed = min(allowed, 2 * _positions(list(splines.values())))
     widths = _widths(splines)
