@@ -30,6 +30,8 @@ from xspline.sums import Gram
 # of it neither roughness nor equation is seen.
 # At 1e3 a field obeys the equation but for rounding errors of log|Λ|₊: 0.02 of the score, and 0.5 at 1e5.
 STRONGEST = 1e3
+# Of roughness and equation: the field hardly knows it, or obeys it.
+STARTS = ((1e-2, 1e-3), (1e-2, STRONGEST))
 RATIO = 1e5  # weight of the equation over the roughness up to which log|Λ|₊ is computed: rounding changes it by 0.1
 
 
@@ -311,7 +313,7 @@ class EquationPrior:
         lower, upper = (ends + np.log(self.even)[:, None]).T
         if fixed is not None:
             lower[-1] = upper[-1] = math.log(fixed)
-        starts = np.log([self.even, np.append(self.even[:-1], self.strongest)])
+        starts = np.log(self.even) + np.log([(*[rough] * len(self.terms), own) for rough, own in STARTS])
         starts = np.unique(np.clip([*starts, *map(np.log, near)], lower, upper), axis=0)
         results = [self._search_from(start, lower, upper) for start in starts]
         best = min(results, key=lambda result: result.score)
