@@ -89,8 +89,7 @@ def test_what_the_knots_leave_is_no_term(knots: int, order: int) -> None:
     data = cases.sampled(cases.diffusion, cases.grid(80, 40))
     field = data.spline.fit({"x": xs.BSpline(knots, 5), "t": xs.BSpline(10, 5)})
     found = field.discover("u_t", order=order)
-    assert found.attrs["equation"] == "none" and len(terms_of(found)) > 1
-    assert "constants of the best are smaller than their errors, or have none" in found.attrs["checks"]
+    assert found.attrs["equation"] == "none" and "no equation is claimed" in found.attrs["checks"]
     # What knots leave of the field is as good as noise, which hides how terms differ.
     assert "use more knots" in found.attrs["checks"] or "do not tell" in found.attrs["checks"]
 
