@@ -76,25 +76,16 @@ class CostModel:
     values_per_second: float = 1.5e8
     # rows of a coordinate that it locates, one for each point. Measured: 0.8e7 to 1.3e7.
     rows_per_second: float = 1e7
-    # flops of a factorisation, some tenths of a second, from which problems with fewer knots give the start of a
+    # flops of a factorisation, some tenths of a second, from which a problem with fewer knots gives the start of a
     # search for the smoothing. Chosen.
     coarse_start_flops: float = 1e9
-    # flops of a factorisation from which a search for the smoothing ends at a step of 2 % in λ, which leaves an
-    # error of its square and saves one or two factorisations. Chosen.
-    close_search_flops: float = 1e10
-    # share of the flops of a factorisation up to which one with fewer knots may give the start; those beyond save
-    # less than they cost. Chosen.
-    coarse_share: float = 0.25
-    # flops of a factorisation, about a second, up to which searches begin at several places. Chosen.
-    several_starts_flops: float = 2e10
     # flops of a factorisation, some seconds, from which iterations estimate REML where that is faster. Measured:
     # over 29 x 29 x 23 cubic splines, 5e10 flops, a search takes 19 CPU seconds either way; over 30 x 70 x 23,
     # 2e11 flops, 71 to 77, and 47 by iterations.
     max_exact_reml_flops: float = 3e10
     # P² times the number of systems up to which traces of products of inverses, which take P solves a system, are
-    # exact: for REML, whose Hessian alone needs them. Chosen.
-    exact_reml_entries: int = 150**2
-    exact_gcv_entries: int = 1500**2  # likewise for GCV, whose gradient needs them. Chosen.
+    # exact. Chosen.
+    exact_entries: int = 150**2
     # draws from which these traces are estimated beyond, over all systems: the most, as many as GCV takes. Chosen.
     most_draws: int = 32
     least_draws: int = 4  # the fewest of REML, where they only steer. Chosen.
