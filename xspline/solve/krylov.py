@@ -26,7 +26,7 @@ AT_ONCE = (
 )  # numbers of vectors that are iterated on side by side; the Lanczos process keeps some 40 of each
 SEED = 20240229  # of the probes
 PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
-PROBED = 200_000  # numbers of all probes: estimates scatter like 1 / √(probes · P), log λ by some 0.015
+PROBED = 200_000  # numbers of all probes: estimates scatter like 1 / √(probes · P), log λ by some 0.003
 ROOT_TOLERANCE = (
     3e-4  # relative change of a root over four steps that ends them: some 20 to 60 steps, and 160 at most
 )
