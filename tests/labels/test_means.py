@@ -13,6 +13,7 @@ from tests.labels.test_uncertainty import dense_covariance
 from tests.products import SEASONS, sst
 from xspline.kriging.likelihood import Windows
 from xspline.kriging.model import matern
+from xspline.labels.fine import in_memory
 from xspline.labels.fine.field import rows_of as functions_at
 from xspline.labels.functionals import whole
 
@@ -457,12 +458,13 @@ def test_errors_of_a_fine_field_are_the_dense_formula() -> None:
     assert result.u_functional_stderr.method == "exact" and "neighbours" in result.u_functional_stderr.comment
 
 
-def test_errors_of_a_fine_field_at_points_are_those_of_maps() -> None:
+def test_errors_of_a_fine_field_at_points_are_those_of_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_memory, "WINDOWS_PER_SECOND", 1)  # windows of the data take time
     rng, y, x = np.random.default_rng(0), np.arange(36.0), np.arange(40.0)
     values = np.sin(x / 4) * np.cos(y / 5)[:, None] + rng.normal(0, 0.2, (36, 40))
     values[8:16, 10:24] = np.nan
     pair = xr.DataArray([values, values + 1, np.zeros((36, 40))], {"y": y, "x": x}, ("k", "y", "x"), "u")
-    field = pair.spline.fit({"y": 4, "x": 4}, fine=True, seconds=1)
+    field = pair.spline.fit({"y": 4, "x": 4}, fine=True)
     at = xr.DataArray(np.eye(4), {"y": [3.0, 11.0, 12.5, 30.2]}, ("of", "y"))
     result = field.functional(at, x=[5.0, 17.5], covariance=True)
     expected = field.stderr(y=at.y.values, x=[5.0, 17.5]).rename(y="of").transpose(*result.u_functional.dims)
