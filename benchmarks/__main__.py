@@ -36,6 +36,7 @@ NAMES = (
     "systems",
     "terms",
     "physics",
+    "geometry",
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -111,28 +111,17 @@ def fit(
     compute
         False returns a Field whose coefficients are still lazy.
     checkpoint
-        Directory for partial sums, on a path that all workers see. An interrupted call that is made again takes them
-        from there, reads only the rest, and returns the same bits. Sums are named by what they are computed from:
-        arrays in memory by their values, those in a Zarr store or a NetCDF file by name, size and times (or tags) of
-        its files, with any selection, new chunks, cast or arithmetic of whole arrays. So calls with any data may share
-        a directory, and changed data are computed again. What a function of yours or ``dask.delayed`` makes could
-        have changed in ways that nobody sees: nothing of it is kept, with a :class:`FitWarning`. Write such data
-        to a store first and fit that, or keep ``xs.statistics(part, space).to_zarr(path)`` of each part and add these
-        up with ``xs.merge``. Nothing is removed: delete the directory when it is no longer needed.
+        Directory for partial sums, on a path that all workers see. An interrupted call that is made again goes on from
+        there, to the same bits; `docs/guide/clusters.md` says of which data sums are kept.
     missing_chunks
-        What happens where chunks of the data or weights were never written to their Zarr store, and so are read as its
-        fill value: "warn" (:class:`FitWarning`, unless the same ones are missing at all times, as over land), "raise",
-        or "ignore". ``summary()`` counts them in any case, up to 10,000 chunks.
+        "warn", "raise" or "ignore" where chunks of the data or weights were never written to their Zarr store.
     seconds
         Where bases are chosen: about how long one core may take for that choice, 10 if you do not say.
     fine
         Whether a fine field is added: what the bases leave of the data, predicted from each place's neighbours. None is
-        True where there are neither bases nor a penalty nor holders and the coefficients are computed. Of more than
-        five million values on a grid, those around a place are read when it is predicted; elsewhere so many values get
-        no fine field, with a warning.
+        True where there are neither bases nor a penalty nor holders and the coefficients are computed.
     robust
-        Whether gross errors are kept from the field: large residuals count less, in up to ten passes over the data, or,
-        beside a fine field, observations that all neighbours contradict are left out. ``summary()`` counts the rest.
+        Whether gross errors are kept from the field; ``summary()`` counts the observations that it used.
     errors
         :class:`AR1` where errors remember along a coordinate, as those of most time series do; "auto" where what
         residuals show is to decide, over periods of time (`docs/guide/errors.md`). None: independent ones.
@@ -140,10 +129,7 @@ def fit(
         Whether the holders that `holder` names differ by offsets and by their noise, as for :meth:`Statistics.solve`.
     support
         "cells" takes values for means over the cells around their labels, whose ends are the CF bounds of the
-        coordinates; coordinates without bounds stay points. By coordinate: {"time": "cells"}, "points", or a DataArray
-        of the ends, for a DataArray, out of which xarray leaves bounds. Integrals are exact; along latitude means are
-        by area. What does not lie wholly in the domain is left out. There is no fine field beside. None: values at
-        points.
+        coordinates. By coordinate: {"time": "cells"}, "points", or a DataArray of the ends. None: values at points.
 
     Returns
     -------
@@ -152,9 +138,8 @@ def fit(
     Raises
     ------
     ValueError
-        Names, labels or weights do not fit the data; `seconds` beside bases; a value is infinite; nothing is
-        determined; the checkpoint is no directory, or of an earlier version; chunks are missing; a fine field is asked
-        for with ``compute=False``, holders or cells; bounds are not there, or do not fit the labels.
+        Names, labels, weights or bounds do not fit the data; arguments do not go together; a value is infinite; nothing
+        is determined; a checkpoint or chunks cannot be used.
 
     Warns
     -----
@@ -176,27 +161,6 @@ def fit(
     >>> near, far = field.stderr(x=[2, 4])
     >>> float(far) > 3 * float(near)
     True
-
-    Residuals decide on error bars, over time and space:
-
-    >>> months = np.arange("1990-01", "2010-01", dtype="datetime64[M]").astype("datetime64[ns]")
-    >>> weather = np.random.default_rng(0).normal(size=(240, 1)) + np.zeros(5)  # at all places
-    >>> data = xr.DataArray(weather, {"time": months, "lat": range(5)}, ("time", "lat"), "t")
-    >>> field = xs.fit(data, time=xs.Polynomial(1), lat=xs.Polynomial(1), errors="auto")
-    >>> field.summary().errors.partition(",")[0], field.stderr(time=months[:1], lat=2).attrs["method"]
-    ('AR(1) along time', 'scores')
-
-    Means over intervals of x are lower than a peak, and give it back:
-
-    >>> ends = np.linspace(0, 10, 41)
-    >>> means = -np.diff(np.cos(2 * ends)) / 2 / np.diff(ends)  # of sin 2x
-    >>> x = xr.Variable("x", (ends[1:] + ends[:-1]) / 2, {"bounds": "x_bounds"})
-    >>> data = xr.Dataset({"u": ("x", means)}, {"x": x})
-    >>> data["x_bounds"] = ("x", "ends"), np.stack([ends[:-1], ends[1:]], axis=1)
-    >>> basis = xs.Fourier(1, period=np.pi)
-    >>> fields = [xs.fit(data, x=basis, support=s)["u"] for s in ("points", "cells")]
-    >>> [field.predict(x=np.pi / 4).round(3).item() for field in fields]
-    [0.99, 1.0]
     """
     check_errors(errors, compute=compute, checkpoint=checkpoint, fine=fine or None, robust=robust or None)
     fine = fine if errors is None else False
@@ -258,25 +222,11 @@ def _walk(
         _check_fine(compute, holder, support)
     elif by_default:
         fine = bare and compute and holder is None and not has_cells(support)
+    read = partial(_read, data, space, bases, weights, holder, seconds, support=support, default_labels=True)
     smooth = penalises_roughness(penalty)
-
-    def read(coarse: bool) -> tuple[Space, list[Observations]]:
-        return _read(
-            data,
-            space,
-            bases,
-            weights,
-            holder,
-            seconds,
-            smooth,
-            default_labels=True,
-            coarse=coarse,
-            support=support,
-        )
-
-    agreed, observed = read(bool(fine and bare))
+    agreed, observed = read(smooth, coarse=bool(fine and bare))
     if fine and by_default and not _fits_in(observed):
-        fine, (agreed, observed) = False, read(False)
+        fine, (agreed, observed) = False, read(smooth)
     budget = defaults.checked_seconds(SECONDS if seconds is None else seconds)
     return agreed, observed, windows_in(budget) if fine else 0
 
@@ -414,12 +364,12 @@ def recover(
     data, weights, holder
         As for :func:`fit`.
     equation, known, vary, dims, method
-        As for :meth:`Field.recover`. Durations are a coordinate too, where the equation has their letter.
+        As for :func:`xspline.pde.recover`. Durations are a coordinate too, where the equation has their letter.
 
     Returns
     -------
     Dataset
-        As of :meth:`Field.recover`; the attribute ``space`` is the line of code of the field.
+        As of :func:`xspline.pde.recover`; the attribute ``space`` is the line of code of the field.
 
     Raises
     ------
@@ -435,18 +385,8 @@ def recover(
     >>> found.estimate.round(4).item(), found.space
     (0.1, 'fit({"x": xs.BSpline(28, degree=4), "t": xs.BSpline(21)})')
     """
-    _check_is_data(data, "recover", equation)
-
-    read = {"known": known, "vary": vary, "dims": dims}
     constants, line = _answered(
-        data,
-        "recover",
-        equation,
-        weights,
-        holder,
-        lambda f: equations_of(f, equation, **read),
-        method=method,
-        **read,
+        data, "recover", equation, weights, holder, known=known, vary=vary, dims=dims, method=method
     )
     return constants.assign_attrs(space=line)
 
@@ -464,24 +404,8 @@ def constrain(
 ) -> Field[Data]:
     """Fit the field that obeys an equation and is nearest to data, in a space that suits both.
 
-    The space is that of :func:`recover`. For another one write ``fit(data, x=..., t=...).constrain(equation)``.
-
-    Parameters
-    ----------
-    data, weights, holder
-        As for :func:`fit`.
-    equation, known, vary, dims
-        As for :meth:`Field.constrain`; all constants may be known.
-
-    Returns
-    -------
-    Field
-        As of :meth:`Field.constrain`: a ``ConstrainedField``, whose ``constants`` are those of :func:`recover`.
-
-    Raises
-    ------
-    ValueError
-        As :func:`fit` and :meth:`Field.constrain` do.
+    Space and parameters are those of :func:`recover`; all constants may be known. For another space write ``fit(data,
+    x=..., t=...).constrain(equation)``. It returns a ``ConstrainedField``, whose ``constants`` are those of `recover`.
 
     Examples
     --------
@@ -493,12 +417,8 @@ def constrain(
     >>> field.constants.estimate.round(2).item()
     0.1
     """
-    _check_is_data(data, "constrain", equation)
-
-    read = {"known": known, "vary": vary, "dims": dims}
-    return _answered(
-        data, "constrain", equation, weights, holder, lambda f: equations_of(f, equation, **read), **read
-    )[0]
+    arguments = {"known": known, "vary": vary, "dims": dims}
+    return _answered(data, "constrain", equation, weights, holder, **arguments)[0]
 
 
 @checked
@@ -525,17 +445,8 @@ def discover(
     data, weights, holder
         As for :func:`fit`.
     response, terms, order, power, known, dims
-        As for :meth:`Field.discover`.
-
-    Returns
-    -------
-    Dataset
-        As of :meth:`Field.discover`; the attribute ``space`` is the line of code of the field.
-
-    Raises
-    ------
-    ValueError
-        As :func:`fit` and :meth:`Field.discover` do.
+        As for :func:`xspline.pde.discover`, whose results it returns, with the line of code of the field as attribute
+        ``space``.
 
     Examples
     --------
@@ -547,14 +458,8 @@ def discover(
     >>> models.attrs["recover"]
     'u_t = k1*u_xx'
     """
-    _check_is_data(data, "discover", response)
-
-    def read(trial: Field[Data]) -> Sequence[Equation]:
-        names = Names.of(trial, dims, checked_known(known))
-        return [candidates_of(names, response, terms, order, power).equation]
-
     arguments = {"terms": terms, "order": order, "power": power, "known": known, "dims": dims}
-    models, line = _answered(data, "discover", response, weights, holder, read, **arguments)
+    models, line = _answered(data, "discover", response, weights, holder, **arguments)
     return models.assign_attrs(space=line)
 
 
@@ -572,7 +477,6 @@ def _answered(
     text: str | Sequence[str],
     weights: xr.DataArray | None,
     holder: Any,
-    read: Callable[[Field[Data]], Sequence[Equation]],
     **arguments: Any,
 ) -> tuple[Any, str]:
     """Return what a method of a field says in a space that suits equations, and the line of code of the field.
@@ -584,8 +488,8 @@ def _answered(
     ----------
     data, weights, holder : as for :func:`fit`.
     what, text, arguments : a method of the field and its arguments; durations are those whose letter the text has.
-    read : returns the equations with the meaning that their names have in a field.
     """
+    _check_is_data(data, what, text)
     # Where nobody lists terms, candidates are derivatives along each dimension of one letter, and what x stands for.
     along_all = [f"u_{n}" for n in (*data.dims, "x") if len(str(n)) == 1] if what == "discover" else []
     written = " ".join([str(text), *map(str, arguments.get("terms") or along_all)])
@@ -594,7 +498,7 @@ def _answered(
     extra = [*_requested(data, default, written, dims), *_durations(data, default, written, dims)]
     names = dict.fromkeys([*default, *extra])
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
-    equations = read(trial)
+    equations = _meant(trial, what, text, **arguments)
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
     cells = {n: given.get(n, data[n].size // 2) for n in names}
@@ -613,6 +517,16 @@ def _answered(
                 warnings.warn_explicit(own.message, own.category, own.filename, own.lineno)
             return answer, f"fit({defaults.code(bases)})"
         bases = finer
+
+
+def _meant(
+    trial: Field[Any], what: str, text: Any, *, known: Any, dims: Any, **others: Any
+) -> Sequence[Equation]:
+    """Return equations, of `discover` the one that has all candidates, as their names are meant in a field."""
+    if what != "discover":
+        return equations_of(trial, text, known=known, vary=others["vary"], dims=dims)
+    names = Names.of(trial, dims, checked_known(known))
+    return [candidates_of(names, text, others["terms"], others["order"], others["power"]).equation]
 
 
 def _requested(
@@ -832,16 +746,16 @@ def _statistics(
         for code, name in enumerate(holders.names):
             sizes = {**data.sizes, holders.dim: int(np.count_nonzero(holders.holder_codes == code))}
             parts.append(part_of(by_name, [sums[code] for sums in computed], name, sizes))
-    if observed[0].decides:
-        periods = holders.periods if holders is not None else ()
-        known = [{"errors": "auto"} | {"period": list(own)} for own in periods] or [{"errors": "auto"}] * len(
-            parts
-        )
-        parts = [replace(p, provenance={**p.provenance, **k}) for p, k in zip(parts, known, strict=True)]
+    beside: dict[str, Any] = {"errors": "auto"} if observed[0].decides else {}
     if observed[0].bounds:
-        cells = {"cells": sorted(observed[0].bounds)}
-        parts = [replace(part, provenance={**part.provenance, **cells}) for part in parts]
+        beside["cells"] = sorted(observed[0].bounds)
         warn_of_cut(agreed, observed[0].cells(agreed))
+    parts = [replace(part, provenance={**part.provenance, **beside}) for part in parts]
+    if observed[0].decides and holders is not None and holders.periods:
+        parts = [
+            replace(part, provenance={**part.provenance, "period": list(own)})
+            for part, own in zip(parts, holders.periods, strict=True)
+        ]
     if unwritten:  # once, however many holders share the store
         parts[0] = replace(parts[0], provenance={**parts[0].provenance, "unwritten": unwritten})
     total: Statistics[Data] = Statistics(

@@ -358,8 +358,7 @@ def test_a_holder_of_one_observation_has_an_offset_and_no_noise() -> None:
 def test_levels_that_do_not_settle_are_a_warning() -> None:
     wanted = holders.differing(merged(), "holders", "holders", None)
     assert wanted is not None
-    search = holders._Search(merged(), "u", wanted, Request(PENALTY))
     with pytest.warns(
         xs.FitWarning, match="u: levels of holders still move after 1 rounds, by .* of their errors"
     ):
-        search.settled(rounds=1)
+        holders._settled(merged(), "u", wanted, Request(PENALTY), rounds=1)

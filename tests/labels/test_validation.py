@@ -21,8 +21,8 @@ def jackknife_replicates(field: xs.Field, name: str) -> np.ndarray:
     return uncertainty.jackknife_replicates(field.fits[name])
 
 
-def leave_out_fits(field: xs.Field) -> dict[str, np.ndarray]:
-    return uncertainty.leave_out_fits(field.fits)
+def leave_out_fits(field: xs.Field) -> np.ndarray:
+    return uncertainty.leave_out_fits(field.fits["sst"])
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +178,7 @@ def test_a_part_that_cannot_be_spared_has_no_scores() -> None:
     scores = field.cross_validate()
     np.testing.assert_array_equal(np.isnan(scores.rmse), [False, False, True, False])
     np.testing.assert_array_equal(np.isnan(scores.influence), [False, False, True, False])
-    coefficients = leave_out_fits(field)["sst"]
+    coefficients = leave_out_fits(field)
     assert coefficients.shape == (6, 5, 4)
     np.testing.assert_array_equal(np.isnan(coefficients).all(axis=(0, 1)), [False, False, True, False])
     with pytest.raises(

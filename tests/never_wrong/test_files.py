@@ -124,19 +124,6 @@ def test_a_deleted_chunk_is_refused(made: dict[str, Any], tmp_path: Path, conten
     assert contents(OPEN[content](path)) == contents(made[content])
 
 
-def test_chunks_carry_a_checksum_of_their_own(made: dict[str, Any], tmp_path: Path) -> None:
-    path = write(made["field"], tmp_path / "f.zarr")
-    group = zarr.open_group(path, mode="r")
-    for _, array in group.arrays():
-        assert "crc32c" in [codec.to_dict()["name"] for codec in array.metadata.codecs]
-    chunk = next(file for file in (path / "coefficients__0" / "c").rglob("0") if file.is_file())
-    data = bytearray(chunk.read_bytes())
-    data[len(data) // 2] ^= 4
-    chunk.write_bytes(data)
-    with pytest.raises(ValueError, match=r"checksum do not match.*the file was changed or damaged"):
-        xs.open_field(path)
-
-
 def test_old_zarr_format_and_codecs_of_the_user_are_kept(made: dict[str, Any], tmp_path: Path) -> None:
     made["field"].to_zarr(tmp_path / "two.zarr", zarr_format=2)
     assert contents(xs.open_field(tmp_path / "two.zarr")) == contents(made["field"])
@@ -272,28 +259,7 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, name: str, re
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-# Former files, and labels of every kind
-
-
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_files_of_the_former_schema_open(made: dict[str, Any], tmp_path: Path, suffix: str) -> None:
-    for content in CONTENTS:
-        dataset, path = made[content].to_dataset(), tmp_path / f"{content}.{suffix}"
-        dataset.attrs["xspline"] = json.dumps(json.loads(dataset.attrs["xspline"]) | {"schema": 2})
-        text = {name: v.astype(object) for name, v in dataset.variables.items() if v.dtype.kind == "U"}
-        if suffix == "nc":
-            dataset.to_netcdf(path)
-        else:
-            dataset.assign(text).to_zarr(path, consolidated=False)
-        again = OPEN[content](path)
-        xr.testing.assert_equal(*(w.solve(0.1).coefficients for w in statistics_of(again, made[content])))
-        if content == "field":
-            xr.testing.assert_equal(again.predict(), made[content].predict())
-            assert again.predict().attrs.keys() == made[content].predict().attrs.keys()
-
-
-def statistics_of(*made: Any) -> list[xs.Statistics]:
-    return [what if isinstance(what, xs.Statistics) else what.statistics for what in made]
+# Labels of every kind
 
 
 def station_data(labels: Any) -> xr.DataArray:

@@ -12,18 +12,7 @@ import xarray as xr
 import xspline as xs
 from tests.products import stderr_of
 
-SUBJECTS = (
-    "smoothing",
-    "bounds",
-    "functions",
-    "knots",
-    "condition",
-    "left out",
-    "fits",
-    "units",
-    "residual",
-    "errors",
-)
+SUBJECTS = (*"smoothing bounds knots functions condition fits units residual".split(), "left out", "errors")
 
 
 def data(noise: float = 0.1, members: int = 3) -> xr.DataArray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,7 @@ def cole_hopf(x: np.ndarray, t: float, kappa: float, points: int = 512) -> np.nd
 def test_the_solution_is_that_of_cole_and_hopf(kappa: float, t: float) -> None:
     """Between steps too: 0.1234 is not one of them where the step is 0.001."""
     x = np.linspace(0, 2 * np.pi, 201)
-    truth = xs.synthetic.burgers(kappa, initial={1: -1j}, step=1e-4 / kappa)
+    truth = replace(xs.synthetic.burgers(kappa), initial={1: -1j}, steps=round(1e4 * kappa))
     np.testing.assert_allclose(
         truth(x=x, t=t), cole_hopf(x, t, kappa), rtol=0, atol=2e-14 * np.exp(1 / kappa)
     )
@@ -41,19 +43,13 @@ def test_the_solution_is_that_of_cole_and_hopf(kappa: float, t: float) -> None:
 def test_time_steps_are_of_fourth_order() -> None:
     x = np.linspace(0, 6, 50)
     coarse, middle, fine = (
-        xs.synthetic.burgers(size=64, step=step)(x=x, t=1.0) for step in (0.02, 0.01, 0.001)
+        replace(xs.synthetic.burgers(), size=64, steps=steps)(x=x, t=1.0) for steps in (50, 100, 1000)
     )
     assert 12 < np.abs(coarse - fine).max() / np.abs(middle - fine).max() < 20
 
 
-def test_an_unstable_step_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"step=0\.01 is unstable with kappa=0\.1 and size=256; pass at most 0\.0016"
-    ):
-        xs.synthetic.burgers(step=0.01)
-
-
-@pytest.mark.parametrize("mode", [-1, 128])
-def test_a_mode_that_is_not_represented_is_refused(mode: int) -> None:
-    with pytest.raises(ValueError, match="with size=256 they run from 0 to 127"):
-        xs.synthetic.burgers(initial={mode: 1.0})
+def test_steps_are_as_short_as_a_viscosity_needs() -> None:
+    smooth = xs.synthetic.burgers(0.5)
+    assert smooth.steps > xs.synthetic.burgers().steps == 1000
+    x, finer = np.linspace(0, 6, 50), replace(smooth, steps=2 * smooth.steps)
+    np.testing.assert_allclose(smooth(x=x, t=1.0), finer(x=x, t=1.0), rtol=0, atol=1e-10)

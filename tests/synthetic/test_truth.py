@@ -14,11 +14,8 @@ from xspline.synthetic import Truth
 
 TRUTHS = {
     "diffusion": xs.synthetic.diffusion(),
-    "diffusion of a mean and a wave": xs.synthetic.diffusion(0.2, initial={(0, 0): 2.0, (2, -1): 1 - 0.5j}),
     "wave": xs.synthetic.wave(),
-    "moving wave": xs.synthetic.wave(0.7, velocity={(0, 0): 0.2, (1, 1): 0.3j, (3, 0): 1.0}),
     "heat": xs.synthetic.heat(),
-    "heat from rest": xs.synthetic.heat(0.1, initial={}),
     "burgers": xs.synthetic.burgers(),
 }
 ALL = pytest.mark.parametrize("truth", TRUTHS.values(), ids=TRUTHS)

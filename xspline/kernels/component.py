@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from xspline.kernels.block import Array, Bools, Floats, Integers, native, to_host, to_namespace
-from xspline.kernels.engines import contract
+from xspline.kernels.engines import Scratch, contract
 from xspline.kernels.points.cells import Cells, CellTotals, take
 from xspline.kernels.points.tiles import Tiles, TileTotals
 from xspline.kernels.rows import Rows, roll_up
@@ -40,6 +40,7 @@ class SumsBySlab:
             elif axis.group in component:
                 for a in axis.coefficient_axes:
                     lengths += [walk.ranges[a].extent, walk.space.features[a].support.depth(pairs)]
+        self.scratch = Scratch(), Scratch()
         self.total = walk.xp.zeros(tuple(lengths), dtype=walk.xp.float64, device=walk.device)
 
     def add(self, slab: Array, box: SlabBox) -> None:
@@ -67,7 +68,7 @@ class SumsBySlab:
             rows[-1] = None
             if isinstance(part, np.ndarray) and part.flags.c_contiguous:
                 target = part.reshape(lengths)
-        sums = contract(slab, rows, walk.engine, target)
+        sums = contract(slab, rows, walk.engine, target, self.scratch)
         if target is None:
             self.total[tuple(places)] += walk.xp.reshape(sums, part.shape)
 

@@ -63,10 +63,31 @@ def engine_of_size(array: Array, layout: Layout, space: Space, shape: Sequence[i
     return "namespace" if small and isinstance(array, np.ndarray) else None
 
 
-def contract(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Array | None = None) -> Array:
+class Scratch:
+    """Memory that is used again: new memory is slow on Dask's workers, whose allocator gives it back at once."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0)
+
+    def take(self, shape: Sequence[int]) -> Floats:
+        """Return an array of this shape with any numbers, in the memory of the one that was taken before."""
+        size = math.prod(shape)
+        if self._memory.size < size:
+            self._memory = np.empty(size)
+        return self._memory[:size].reshape(shape)
+
+
+def contract(
+    array: Array,
+    rows: Sequence[Rows | None],
+    engine: Engine,
+    out: Array | None = None,
+    scratch: Sequence[Scratch] = (),
+) -> Array:
     """Scatter every axis that has rows, the cheapest order first; axes without (batch) stay.
 
-    Where `out` is given, C-contiguous and of the shape of the result, it is added to and returned.
+    Where `out` is given, C-contiguous and of the shape of the result, it is added to and returned. All else that is
+    made on the host lies in the memory of two pieces of `scratch` in turns, if they are given.
     """
     pooled = tuple(i for i, r in enumerate(rows) if r is not None and not r.functions)
     if pooled:
@@ -75,7 +96,13 @@ def contract(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Arr
     costs = tuple((i, r.count, r.extent, r.count * r.width) for i, r in active.items())
     order = cheapest_order(tuple(array.shape), costs)
     for step, axis in enumerate(order, 1):
-        array = engine.scatter(array, axis, active[axis], out if step == len(order) else None)
+        target = out if step == len(order) else None
+        if target is None and scratch and isinstance(array, np.ndarray):
+            target = scratch[step % 2].take(
+                (*array.shape[:axis], active[axis].extent, *array.shape[axis + 1 :])
+            )
+            target.fill(0.0)
+        array = engine.scatter(array, axis, active[axis], target)
     if out is None or array is out:
         return array
     out += array

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from xspline.kernels.block import Array, Bools, Floats, first_true, rounded, to_host
 from xspline.kernels.component import SumsByCell, SumsBySlab
 from xspline.kernels.device.cuda import CudaSweeper
-from xspline.kernels.engines import Stage, work
+from xspline.kernels.engines import Scratch, Stage, work
 from xspline.kernels.rows import GROUP, LineSums, Rows
 from xspline.kernels.separation import BlockResult, LineSeparation, factors_of
 from xspline.kernels.walk import SlabBox, Walk, slab_boxes
@@ -33,7 +33,7 @@ class CompiledSweeper:
     """
 
     def __init__(self) -> None:
-        self._memory = np.empty(0)
+        self._scratch = Scratch()
 
     def per_line(self, rows: Rows) -> int:
         """Entries of a slab that one line stands for: sums of pairs may take more memory than a slab, 4 to 12 MiB.
@@ -63,10 +63,7 @@ class CompiledSweeper:
         from xspline.kernels.compiled.contraction import sweep, sweep_known
 
         sorted_rows, shape = rows.sorted, (len(values), after)
-        size = math.prod(shape) * rows.extent
-        if self._memory.size < size:
-            self._memory = np.empty(size)
-        sums = self._memory[:size].reshape(*shape, rows.extent)
+        sums = self._scratch.take((*shape, rows.extent))
         if reference is None:
             sweep_known(known, sorted_rows, sums)
             return LineSums(sums)

@@ -20,22 +20,20 @@ import xarray as xr
 
 from xspline.kriging.search import SMOOTHEST
 from xspline.labels.errors import unknown_name
-from xspline.labels.evaluation import evaluate, history, per
+from xspline.labels.evaluation import attributes, evaluate, per
 from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import units_of
 from xspline.labels.read.targets import Target
-from xspline.labels.uncertainty import DRAWN, Covariance
+from xspline.labels.uncertainty import ROOT, Covariance, along_roots
 from xspline.spaces import Polynomial, Space, Union
 from xspline.spaces.conversions import are_one, converted, degrees_in
 
 #: Mean radius of the Earth in metres (IUGG R1).
 EARTH_RADIUS = 6_371_008.8
-_METRES_PER_DEGREE = EARTH_RADIUS * np.pi / 180
+_METRES_PER_DEGREE = float(np.deg2rad(EARTH_RADIUS))
 #: Degrees from a pole (111 m) within which east has no direction: there the Laplacian's 1/cos² φ would magnify the
 #: rounding of ∂²u/∂λ², some 1e-16 of it, more than 3e9 times.
 POLE = 1e-3
-#: The dimension of the roots of a covariance.
-ROOT = "root of the covariance"
 
 
 def checked_orders(
@@ -142,11 +140,8 @@ def gradient(
         for name, metric, direction in ((lat, north, "northward"), (lon, east, "eastward")):
             plane = first[name]
             call = f"gradient(geometry='sphere'{', stderr=True' if covariance else ''})"
-            attrs = {
-                "units": per(fit.variable.units, ("m", 1)),
-                "long_name": f"{direction} {plane.attrs['long_name']}",
-                "history": history(fit.variable.history, call),
-            }
+            long_name = f"{direction} {plane.attrs['long_name']}"
+            attrs = attributes(per(fit.variable.units, ("m", 1)), long_name, fit.variable.history, call)
             named = metric.transpose(*plane.dims).rename(plane.name)
             first[name] = named.assign_attrs({**plane.attrs, **attrs})
     return xr.Dataset({d.name: d for d in first.values()})
@@ -198,18 +193,16 @@ def laplacian(
     else:
         total = functools.reduce(operator.add, second.values())
     error = covariance is not None
-    attrs = {
-        "units": per(variable.units, ("m" if lat else units[names[0]], 2)),
-        "long_name": f"{'standard error of ' * error}Laplacian of {variable.long_name}",
-        "history": history(variable.history, f"laplacian(geometry={geometry!r}{', stderr=True' * error})"),
-    }
+    of = per(variable.units, ("m" if lat else units[names[0]], 2))
+    long_name = f"{'standard error of ' * error}Laplacian of {variable.long_name}"
+    call = f"laplacian(geometry={geometry!r}{', stderr=True' * error})"
+    attrs = attributes(of, long_name, variable.history, call)
     if error and (len(names) > 1 or lat):
         attrs["comment"] = (
             f"{example.attrs['comment']}; at most: its terms are added as if they erred together"
         )
     named = total.transpose(*example.dims).rename(f"{variable.name}_laplacian{'_stderr' * error}")
-    named.attrs = {key: value for key, value in {**example.attrs, **attrs}.items() if value}
-    return named
+    return named.assign_attrs({**example.attrs, **attrs})
 
 
 def laplacian_stderr(
@@ -223,20 +216,11 @@ def laplacian_stderr(
 ) -> xr.DataArray:
     """Return the standard error of the Laplacian, from roots of the covariance of the coefficients.
 
-    The root of the sum of the squares of their Laplacians, of some at a time: as many numbers as `DRAWN`.
+    The root of the sum of the squares of their Laplacians.
     """
-    axis = len(fit.space.shape)
     sizes = {dim: n for c in target.coordinates.values() for dim, n in c.sizes.items()}
-    cells = math.prod([*sizes.values(), *fit.variable.batch_shape])
-    if target.chunks is not None:
-        cells = min(cells, DRAWN // 16)  # about what a chunk holds
-    most = max(DRAWN // max(cells, 1), 1)
-    parts = [
-        root[(slice(None),) * axis + (slice(first, first + most),)]
-        for root in roots
-        for first in range(0, root.shape[axis], most)
-    ]
-    laplacians = (laplacian(fit.along(ROOT, part), target, names, geometry, device) for part in parts)
+    labels = math.prod([*sizes.values(), *fit.variable.batch_shape]) if target.chunks is None else None
+    laplacians = (laplacian(own, target, names, geometry, device) for own in along_roots(fit, roots, labels))
     first = next(laplacians)
     variance = (first**2).sum(ROOT, skipna=False)
     for other in laplacians:
@@ -244,13 +228,9 @@ def laplacian_stderr(
     stderr: xr.DataArray = variance**0.5
     stderr = stderr.rename(f"{fit.variable.name}_laplacian_stderr")
     call = f"laplacian(geometry={geometry!r}, stderr=True)"
-    attrs = {
-        **first.attrs,
-        "long_name": f"standard error of {first.attrs['long_name']}",
-        "history": history(fit.variable.history, call),
-        **assumptions,
-    }
-    return stderr.assign_attrs(attrs)
+    long_name = f"standard error of {first.attrs['long_name']}"
+    attrs = attributes(first.attrs.get("units", ""), long_name, fit.variable.history, call)
+    return stderr.assign_attrs({**first.attrs, **attrs, **assumptions})
 
 
 def geostrophic(
@@ -267,11 +247,8 @@ def geostrophic(
             along_slope, error = slope[f"d{fit.name}_d{along}{end}"], bool(end)
             component = ((abs(scale) if error else sign * scale) * along_slope).transpose(*along_slope.dims)
             call = f"geostrophic(equator={equator:g}, gravity={gravity:g}{', stderr=True' * error})"
-            attrs = {
-                "long_name": f"{'standard error of ' * error}{direction} geostrophic velocity",
-                "units": "m s-1",
-                "history": history(fit.variable.history, call),
-            }
+            long_name = f"{'standard error of ' * error}{direction} geostrophic velocity"
+            attrs = attributes("m s-1", long_name, fit.variable.history, call)
             velocity[f"{name}{end}"] = component.assign_attrs({**along_slope.attrs, **attrs})
     return xr.Dataset(velocity)
 

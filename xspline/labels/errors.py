@@ -16,7 +16,9 @@ from xspline.execution import WorkerMemoryError
 from xspline.solve.errors import warn
 from xspline.sums import Sums, Tally
 
-_EXTREME = 2.0**900  # of mean squares: values above 1e135 or below 1e-135, as rounding errors are counted too
+_FLOAT = np.finfo(np.float64)
+#: Of mean squares, about 1e276, as squares of rounding errors are counted too: values above 1e138 or below 1e-138.
+_EXTREME = float(_FLOAT.eps**2 / _FLOAT.tiny)
 
 
 def unknown_name(name: str, kind: str, known: Iterable[Any], advice: str = "") -> ValueError:
@@ -91,7 +93,7 @@ def check_range(sums: Sums, data: xr.DataArray, what: str) -> None:
 def _warn_of_offset(sums: Sums, what: str) -> None:
     """Warn where values are alike up to their last digits, so that rounding errors are a hundredth of what varies."""
     spread = np.sqrt(sums.power / np.where(sums.weight > 0, sums.weight, 1.0))
-    rounding = np.abs(sums.reference) * np.finfo(np.float64).eps
+    rounding = np.abs(sums.reference) * _FLOAT.eps
     if ((spread > 0) & (rounding > 0.01 * spread)).any():
         warn(
             f"the values of {what} vary by {spread.max():.2g} about {float(np.max(np.abs(sums.reference))):.4g}, where "

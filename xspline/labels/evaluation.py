@@ -19,7 +19,6 @@ from xspline.labels.read.coordinates import arrange
 from xspline.labels.read.observations import Variable
 from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import Covariance
-from xspline.solve.errors import warn
 from xspline.sums import observed_cells
 
 _WORD = re.compile(r"[^\W\d]+|[°%]")
@@ -55,7 +54,6 @@ def evaluate(
 ) -> xr.DataArray:
     """Return one variable, or a derivative of it per unit of its coordinates; with a covariance its standard error."""
     variable, space = fit.variable, fit.space
-    _warn_of_slopes(fit, orders)
     dims = ordered_dims(target, variable)
     sizes = {dim: n for c in target.coordinates.values() for dim, n in c.sizes.items()}
     for dim, n in zip(variable.batch_dims, variable.batch_shape, strict=True):
@@ -127,15 +125,6 @@ def as_coefficient(
     if per_unit:
         result.attrs.pop("units", None)
     return result
-
-
-def _warn_of_slopes(fit: Fit, orders: Mapping[str, int]) -> None:
-    """Warn of derivatives of a single field that is too rough to have them."""
-    if fit.fine is None and (steep := [name for name in fit.rough if orders.get(name)]):
-        warn(
-            f"{fit.name}: REML found a rough field, whose slopes along {', '.join(map(repr, steep))} are those "
-            "between knots and grow with their number; for a smoother one pass penalty=xs.Roughness('reml', order=2)"
-        )
 
 
 def _with_fine(

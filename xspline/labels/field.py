@@ -16,7 +16,7 @@ from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.checks.look import look
 from xspline.labels.errors import unknown_name
 from xspline.labels.evaluation import merged
-from xspline.labels.field_base import SAMPLE, Draws, Equations, FieldBase
+from xspline.labels.field_base import SAMPLE, Draws, FieldBase
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
 from xspline.labels.inference import estimates
@@ -447,25 +447,6 @@ class Field(FieldBase[Data]):
             for name, fit in solved.items()
         }
 
-    @functools.cached_property
-    def _covariances(self) -> dict[tuple[str, Requested], uncertainty.Covariance]:
-        """Covariances in pair form by variable and what was requested, remembered."""
-        return {}
-
-    def _with_errors(self) -> Mapping[str, Fit]:
-        return self._solved
-
-    def _covariance(self, name: str, requested: Requested) -> uncertainty.Covariance:
-        known = self._covariances
-        if (name, requested) not in known:
-            known[name, requested] = uncertainty.covariance(
-                self._solved[name], requested, self._request.device
-            )
-        return known[name, requested]
-
-    def _roots(self, name: str, requested: Requested) -> tuple[list[np.ndarray], dict[str, Any]]:
-        return uncertainty.roots(self._solved[name], requested, self._request.device)
-
     @checked
     def sample(self, n: int, seed: int | None = None, *, smoothing_uncertainty: bool = True) -> Draws[Data]:
         """Return draws of the field, given the data, along a dimension ``sample``.
@@ -494,7 +475,7 @@ class Field(FieldBase[Data]):
         self._check_single(
             "sample", "draw from fit(..., fine=False); errors of the whole field are those of stderr()"
         )
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        if n < 1:
             raise ValueError(f"sample({n!r}): the number of draws is an integer, at least 1")
         if seed is not None and seed < 0:
             raise ValueError(
@@ -586,29 +567,15 @@ class Field(FieldBase[Data]):
         vary: Mapping[str, Any] | None = None,
         dims: Mapping[str, str] | None = None,
     ) -> Field[Data]:
-        """Return the field that obeys an equation everywhere and is nearest to the data; see :meth:`recover`.
+        """Return the field that obeys an equation everywhere and is nearest to the data.
 
-        Predictions, derivatives, error bars and draws are as of any field, much surer than without the equation; its
-        ``constants`` are those of ``recover``. All of them may be known.
-
-        Examples
-        --------
-        >>> import numpy as np, xarray as xr, xspline as xs
-        >>> x, t = np.linspace(0, 1, 40), np.linspace(0, 1, 30)
-        >>> u = np.exp(-0.1 * np.pi**2 * t)[:, None] * np.sin(np.pi * x)
-        >>> noisy = u + np.random.default_rng(0).normal(0, 0.1, u.shape)
-        >>> bases = {"x": xs.BSpline(14, 5), "t": xs.BSpline(10, 5)}
-        >>> field = xs.fit(xr.DataArray(noisy, {"t": t, "x": x}, name="u"), bases, penalty=1e-6)
-        >>> obeying = field.constrain("u_t = D * u_xx", known={"D": 0.1})
-        >>> float((obeying.stderr() / field.stderr()).mean().round(1))
-        0.4
+        Parameters are those of :func:`xspline.pde.recover`; all constants may be known. Predictions, derivatives, error
+        bars and draws are as of any field, much surer than without the equation; its ``constants`` are those of
+        ``recover``.
         """
-        self._check_single(
-            "constrain", f"write xs.constrain(data, {equation!r}), or fit(..., fine=False).constrain(...)"
+        constrained: Field[Data] = self._about_equation(
+            "constrain", equation, known=known, vary=vary, dims=dims
         )
-        self._check_alike("constrain")
-        constrain = Equations.registered[0].constrain
-        constrained: Field[Data] = constrain(self, equation, known=known, vary=vary, dims=dims)
         return constrained
 
     @checked
@@ -624,34 +591,12 @@ class Field(FieldBase[Data]):
     ) -> xr.Dataset:
         """Find which terms the equation of this field has, among candidates, with their constants.
 
-        Parameters
-        ----------
-        response, terms, order, power, known, dims
-            As for :func:`xspline.pde.discover`, which says what candidates there are and how models are ranked.
-
-        Returns
-        -------
-        Dataset
-            Over ``model``, best first, and ``term``. Attribute ``equation`` is the one that is claimed, or "none".
-
-        Examples
-        --------
-        >>> import numpy as np, xarray as xr, xspline as xs
-        >>> x, t = np.linspace(0, 6, 40), np.linspace(0, 2, 30)
-        >>> u = sum(np.exp(-0.1 * k**2 * t)[:, None] * np.sin(k * x + k) for k in (1, 2, 3))
-        >>> u += 0.01 * np.random.default_rng(0).standard_normal(u.shape)
-        >>> field = xs.fit(
-        ...     xr.DataArray(u, {"t": t, "x": x}, name="u"), {"x": xs.BSpline(16, 5), "t": xs.BSpline(8, 5)}
-        ... )
-        >>> field.discover("u_t", order=2, power=2).attrs["recover"]
-        'u_t = k1*u_xx'
+        Parameters and results are those of :func:`xspline.pde.discover`: a Dataset over ``model``, best first, and
+        ``term``, whose attribute ``equation`` is the one that is claimed, or "none".
         """
-        self._check_single(
-            "discover", f"write xs.discover(data, {response!r}), or fit(..., fine=False).discover(...)"
-        )
-        self._check_alike("discover")
-        discover = Equations.registered[0].discover
-        return discover(self, response, terms=terms, order=order, power=power, known=known, dims=dims)
+        candidates = {"terms": terms, "order": order, "power": power, "known": known, "dims": dims}
+        models: xr.Dataset = self._about_equation("discover", response, **candidates)
+        return models
 
     def cross_validate(self) -> xr.Dataset:
         """Return how well the fit without each part (holder) predicts it; from the statistics alone.
@@ -667,7 +612,10 @@ class Field(FieldBase[Data]):
         ValueError
             There is one part only; make more with ``fit(..., holder="time.year")``.
         """
-        return self._table(uncertainty.cross_validate(self._solved, self._request.device))
+        device = self._request.device
+        return self._table(
+            {name: uncertainty.cross_validate(fit, device) for name, fit in self._solved.items()}
+        )
 
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma and edf, over batch dimensions (and `variable` for a Dataset).

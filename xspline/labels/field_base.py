@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from xspline.labels.functionals.methods import WithFunctionals
 from xspline.labels.read import targets
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
-from xspline.labels.uncertainty import Covariance, Requested, requested_if
+from xspline.labels.uncertainty import Covariance, Requested, covariance, requested_if, roots
 from xspline.solve.select import SOLVERS
 from xspline.spaces import Basis
 
@@ -29,28 +30,9 @@ _NOT_OF_DRAWS = (
 ).split()
 
 
-@dataclass(frozen=True)
-class Equations:
-    """The functions behind the methods that take an equation, of the room that knows equations.
-
-    That room is built on fields, so that fields cannot import it: it registers its functions here.
-
-    Attributes
-    ----------
-    recover : estimates the constants of an equation that a field obeys.
-    constrain : returns the field that obeys an equation.
-    discover : finds the terms of an equation.
-    """
-
-    recover: Callable[..., xr.Dataset]
-    constrain: Callable[..., Any]
-    discover: Callable[..., xr.Dataset]
-
-    registered: ClassVar[list[Equations]] = []
-
-    def register(self) -> None:
-        """Let the methods of fields call these functions."""
-        self.registered[:] = [self]
+#: The functions behind the methods that take an equation, "recover", "constrain" and "discover": the room that knows
+#: equations is built on fields, and so registers them here.
+ABOUT_EQUATIONS: dict[str, Callable[..., Any]] = {}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,17 +110,7 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
     def predict(self, at: Any = None, *, stderr: Literal[True], **options: Any) -> xr.Dataset: ...
 
     @overload
-    def predict(
-        self,
-        at: Any = None,
-        *,
-        chunks: Any = None,
-        device: str | None = None,
-        extrapolate: bool = False,
-        mask: Any = None,
-        stderr: Literal[False] = False,
-        **coords: Any,
-    ) -> Data: ...
+    def predict(self, at: Any = None, *, stderr: Literal[False] = False, **options: Any) -> Data: ...
 
     @checked
     def predict(
@@ -251,16 +223,7 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
 
     @overload
     def derivative(
-        self,
-        at: Any = None,
-        orders: Mapping[str, int] | None = None,
-        *,
-        chunks: Any = None,
-        device: str | None = None,
-        extrapolate: bool = False,
-        mask: Any = None,
-        stderr: Literal[False] = False,
-        **orders_kwargs: Any,
+        self, at: Any = None, orders: Any = None, *, stderr: Literal[False] = False, **options: Any
     ) -> Data: ...
 
     @checked
@@ -374,38 +337,6 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
             gradients += [derivatives.gradient(fit, *where, own) for fit, own in covariances.items()]
         return merged(gradients)
 
-    @overload
-    def laplacian(
-        self,
-        at: Any = None,
-        *,
-        dims: Iterable[str] | None = None,
-        geometry: str = "plane",
-        chunks: Any = None,
-        device: str | None = None,
-        extrapolate: bool = False,
-        mask: Any = None,
-        stderr: Literal[True],
-        method: str | None = None,
-        draws: int | None = None,
-        seed: int = 0,
-        smoothing_uncertainty: bool = True,
-    ) -> xr.Dataset: ...
-
-    @overload
-    def laplacian(
-        self,
-        at: Any = None,
-        *,
-        dims: Iterable[str] | None = None,
-        geometry: str = "plane",
-        chunks: Any = None,
-        device: str | None = None,
-        extrapolate: bool = False,
-        mask: Any = None,
-        stderr: Literal[False] = False,
-    ) -> Data: ...
-
     @checked
     def laplacian(
         self,
@@ -422,7 +353,7 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         draws: int | None = None,
         seed: int = 0,
         smoothing_uncertainty: bool = True,
-    ) -> Data | xr.Dataset:
+    ) -> Any:
         """Evaluate the Laplacian; parameters as for :meth:`gradient`. Named ``sst_laplacian``, in units per area.
 
         With ``stderr=True`` it returns a Dataset that has ``sst_laplacian_stderr`` too. Over several coordinates this
@@ -602,34 +533,17 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
     ) -> xr.Dataset:
         """Estimate the constants of an equation that this field obeys everywhere, with errors and what tells them.
 
-        Parameters
-        ----------
-        equation, known, vary, dims, method, at
-            As for :func:`xspline.pde.recover`, which says all that an equation may hold.
-
-        Returns
-        -------
-        Dataset
-            Over ``parameter``: ``estimate``, ``stderr``, ``lower``, ``upper`` and more, NaN where not to be believed.
-
-        Examples
-        --------
-        >>> import xspline as xs
-        >>> import numpy as np, xarray as xr
-        >>> x, t = np.linspace(0, 1, 40), np.linspace(0, 1, 30)
-        >>> u = np.exp(-0.1 * np.pi**2 * t)[:, None] * np.sin(np.pi * x)
-        >>> bases = {"x": xs.BSpline(14, 5), "t": xs.BSpline(10, 5)}
-        >>> field = xs.fit(xr.DataArray(u, {"t": t, "x": x}, name="u"), bases)
-        >>> field.recover("u_t = D * u_xx").estimate.round(4).item()
-        0.1
+        Parameters and results are those of :func:`xspline.pde.recover`, which says all that an equation may hold.
         """
-        self._check_single(
-            "recover", f"write xs.recover(data, {equation!r}), or fit(..., fine=False).recover(...)"
+        return self._about_equation(
+            "recover", equation, known=known, vary=vary, dims=dims, method=method, at=at
         )
-        self._check_alike("recover")
-        return Equations.registered[0].recover(
-            self, equation, known=known, vary=vary, dims=dims, method=method, at=at
-        )
+
+    def _about_equation(self, what: str, text: str | Sequence[str], **arguments: Any) -> Any:
+        """Return what a function of the room of equations says of this field."""
+        self._check_single(what, f"write xs.{what}(data, {text!r}), or fit(..., fine=False).{what}(...)")
+        self._check_alike(what)
+        return ABOUT_EQUATIONS[what](self, text, **arguments)
 
     def to_dataset(self) -> xr.Dataset:
         """Return coefficients, statistics and definitions as arrays and one JSON attribute (in files: and a digest)."""
@@ -690,17 +604,21 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
 
         return self._each(error)
 
-    def _with_errors(self) -> Mapping[str, Fit]:
-        """Return the fits with their solutions; only a :class:`Field` has them."""
-        raise _without("stderr")
+    @functools.cached_property
+    def _covariances(self) -> dict[tuple[str, Requested], Covariance]:
+        """Covariances in pair form by variable and what was requested, remembered."""
+        return {}
 
     def _covariance(self, name: str, requested: Requested) -> Covariance:
-        """Return the covariance of one variable's coefficients; only a :class:`Field` has one."""
-        raise _without("stderr")
+        """Return the covariance of one variable's coefficients."""
+        known = self._covariances
+        if (name, requested) not in known:
+            known[name, requested] = covariance(self._solved[name], requested, self._request.device)
+        return known[name, requested]
 
     def _roots(self, name: str, requested: Requested) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """Return roots of this covariance, and what they assume; only a :class:`Field` has them."""
-        raise _without("stderr")
+        """Return roots of this covariance, and what they assume."""
+        return roots(self._solved[name], requested, self._request.device)
 
 
 class Draws(FieldBase[Data]):
@@ -719,12 +637,9 @@ class Draws(FieldBase[Data]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name in _NOT_OF_DRAWS:
-                raise _without(name)
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-
-def _without(name: str) -> AttributeError:
-    return AttributeError(
-        f"this holds draws along {SAMPLE!r}, which have no {name}; ask the field that they were drawn from"
-    )
+            if name not in _NOT_OF_DRAWS and name != "_solved":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            what = "stderr" if name == "_solved" else name
+            raise AttributeError(
+                f"this holds draws along {SAMPLE!r}, which have no {what}; ask the field that they were drawn from"
+            )

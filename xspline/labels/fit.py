@@ -242,27 +242,6 @@ class Fit:
         roughness = (t for t in elements if isinstance(t, Roughness) and t.order)
         return {name: x for term in roughness for name, x in term.strengths(self.space).items()}
 
-    @property
-    def rough(self) -> list[str]:
-        """Coordinates along which the field that was chosen has no slopes between knots.
-
-        With both orders it is smooth over the length √(τ_2 m / τ_1), below which order 2 outweighs order 1: it has
-        slopes where this is at least a knot cell. With order 1 alone it has none.
-        """
-        if not self.choice:
-            return []
-        rough = []
-        for term in self.known_penalty.elements(self.space):
-            if isinstance(term, Sobolev):
-                first, second = (term.orders.get(order) or 0.0 for order in (1, 2))
-                for name, metric in term.metric(self.space).items():
-                    cells = self.space.features[self.space.names.index(name)].cells
-                    if second * metric * cells**2 < first:
-                        rough.append(name)
-            elif isinstance(term, Roughness) and term.order == 1:
-                rough += list(term.strengths(self.space))
-        return rough
-
     def select(self, terms: Mapping[str, str]) -> Fit:
         """Return the fit with the coefficients of all terms but the selected ones at zero."""
         for name, kind in terms.items():

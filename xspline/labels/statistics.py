@@ -465,69 +465,25 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
         places = math.prod(sizes.values()) if sizes else 0
         return disclosure(self.parts, self.variables, self.space, places, k)
 
-    @checked
-    def recover(
-        self,
-        equation: str | Sequence[str],
-        *,
-        known: Mapping[str, Any] | None = None,
-        vary: Mapping[str, Any] | None = None,
-        dims: Mapping[str, str] | None = None,
-        method: str | None = None,
-    ) -> xr.Dataset:
+    def recover(self, equation: str | Sequence[str], **options: Any) -> xr.Dataset:
         """Estimate the constants of an equation from these sums alone: :meth:`Field.recover` of ``solve()``.
 
         Merged statistics give what all data together give; no holder shows a record.
-
-        Examples
-        --------
-        >>> import numpy as np, xarray as xr, xspline as xs
-        >>> x, t = np.linspace(0, 1, 40), np.linspace(0, 1, 30)
-        >>> u = np.exp(-0.1 * np.pi**2 * t)[:, None] * np.sin(np.pi * x)
-        >>> data = xr.DataArray(u, {"t": t, "x": x}, name="u")
-        >>> space = xs.space(data, x=xs.BSpline(14, 5), t=xs.BSpline(10, 5))
-        >>> west = xs.statistics(data[:, :20], space, holder="west")
-        >>> east = xs.statistics(data[:, 20:], space, holder="east")
-        >>> xs.merge([west, east]).recover("u_t = D * u_xx").estimate.round(4).item()
-        0.1
         """
-        return self.solve().recover(equation, known=known, vary=vary, dims=dims, method=method)
+        return self.solve().recover(equation, **options)
 
-    @checked
-    def discover(
-        self,
-        response: str,
-        *,
-        terms: Sequence[str] | None = None,
-        order: int | None = None,
-        power: int | None = None,
-        known: Mapping[str, Any] | None = None,
-        dims: Mapping[str, str] | None = None,
-    ) -> xr.Dataset:
+    def discover(self, response: str, **options: Any) -> xr.Dataset:
         """Find which terms an equation has from these sums alone: :meth:`Field.discover` of ``solve("reml")``."""
-        return self.solve("reml").discover(
-            response, terms=terms, order=order, power=power, known=known, dims=dims
-        )
+        return self.solve("reml").discover(response, **options)
 
-    @checked
-    def constrain(
-        self,
-        equation: str | Sequence[str],
-        *,
-        known: Mapping[str, Any] | None = None,
-        vary: Mapping[str, Any] | None = None,
-        dims: Mapping[str, str] | None = None,
-    ) -> Field[Data]:
+    def constrain(self, equation: str | Sequence[str], **options: Any) -> Field[Data]:
         """Return the field that obeys an equation: :meth:`Field.constrain` of ``solve()``."""
-        return self.solve().constrain(equation, known=known, vary=vary, dims=dims)
+        return self.solve().constrain(equation, **options)
 
     def to_dataset(self) -> xr.Dataset:
         """Return everything as arrays and one JSON attribute (in files: and a digest of both)."""
         self._check_computed()
-        contents = layout.Contents(
-            self.space, self.parts, self.variables, self._is_dataset, self._collapsed, self._fitted
-        )
-        return contents.to_dataset()
+        return layout.to_dataset(self)
 
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset) -> Statistics[Any]:
@@ -538,7 +494,7 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
         ValueError
             It is of another kind, of a later version, or its contents do not match their digests.
         """
-        return cls(*layout.Contents.from_dataset(dataset))
+        return cls(*layout.from_dataset(dataset))
 
     def __repr__(self) -> str:
         names, shape = ", ".join(self.variables), " x ".join(map(str, self.space.shape))

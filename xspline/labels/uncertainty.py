@@ -20,7 +20,6 @@ from xspline.labels.fit import Fit, selection
 from xspline.solve import (
     ConvergenceError,
     Factorisation,
-    Penalty,
     SingularSystemError,
     Solution,
     TooLargeError,
@@ -28,7 +27,7 @@ from xspline.solve import (
 )
 from xspline.solve import strength_derivatives as derivatives_by_log_strength
 from xspline.solve.progress import counted
-from xspline.sums import Gram, leave_one_out, masked_pairs, observed_cells, outer_pairs
+from xspline.sums import leave_one_out, masked_pairs, observed_cells, outer_pairs
 from xspline.sums.memory import whitened
 
 Array = NDArray[np.float64]
@@ -44,8 +43,8 @@ DRAWS, NEAR_DRAWS, DIRECT_DRAWS, FEWEST_DRAWS = 200, 40, 800, 10
 MOST_DRAWS = 100_000
 #: Numbers that are drawn at a time: 32 MB.
 DRAWN = 2**22
-#: Draws that a solver which iterates solves for at a time, side by side.
-SIDE_BY_SIDE = 8
+#: The dimension of the roots of a covariance, and of draws about an estimate.
+ROOT = "root of the covariance"
 #: Bytes of a covariance in pair form beyond which draws of the coefficients stand for it.
 MAX_PAIRS = 2**31
 INDEPENDENT = "assumes independent errors"
@@ -80,19 +79,7 @@ class Covariance:
 
 @dataclass(frozen=True)
 class Requested:
-    """What error bars are requested.
-
-    Parameters
-    ----------
-    method : "exact": σ̂² (G + Λ)⁻¹, the Bayesian covariance (Wahba 1983; Nychka 1988). "draws": this from draws of the
-        coefficients. "jackknife": from fits without one part at a time (delete-a-group jackknife). "scores": from what
-        each part moves the fit by. None: scores where ``errors="auto"`` found errors alike in space, exact where the
-        solver knows the inverse and its pairs fit in memory, else draws.
-    draws : how many; None: 200 where the solver iterates, 40 of what few changing gaps alone leave open, 800 where it
-        knows the inverse.
-    seed : of their random numbers.
-    smoothing_uncertainty : whether to add J Cov(log λ) Jᵀ with J = ∂c/∂log λ, what a choice by REML leaves open (Wood,
-        Pya and Säfken 2016). Parts never do: Cov(log λ) takes errors as independent.
+    """What error bars are requested, by the arguments that :meth:`Field.stderr` describes.
 
     Raises
     ------
@@ -164,21 +151,21 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
     method = requested.by_parts(fit) or requested.method
     if method is None:
         method = "exact" if factorisation.knows_inverse and nbytes <= MAX_PAIRS else "draws"
-    match method:
-        case "exact":
-            if not factorisation.knows_inverse:
-                raise ConvergenceError(
-                    f"method='exact' needs a solver that knows the inverse, and {fit.name!r} was solved by iterations "
-                    f"(solver={factorisation.choice.name!r}); pass method='draws', or fit with solver='banded', if "
-                    "its memory suffices"
-                )
-            pairs = _exact_pairs(fit)
-        case "draws":
-            n = number_of_draws(fit, requested)
-            pairs = _drawn_pairs(fit, n, np.random.default_rng(requested.seed), nbytes)
-        case _:
-            pairs = outer_pairs(replicates(fit, method, device), frame)
-    for root in _added(fit, requested, method):
+    pairs: Any = 0.0
+    beside = method  # whose roots are added to these pairs
+    if method == "exact":
+        if not factorisation.knows_inverse:
+            raise ConvergenceError(
+                f"method='exact' needs a solver that knows the inverse, and {fit.name!r} was solved by iterations "
+                f"(solver={factorisation.choice.name!r}); pass method='draws', or fit with solver='banded', if its "
+                "memory suffices"
+            )
+        pairs = _exact_pairs(fit)
+    elif method == "draws":
+        _check_memory(fit, nbytes)
+        if (near := factorisation.near) is not None:
+            pairs, beside = _beside_near(fit, near, requested), "exact"
+    for root in _root_parts(fit, requested, beside, device):
         pairs = pairs + outer_pairs(root, frame)
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
@@ -255,6 +242,20 @@ def _root_parts(fit: Fit, requested: Requested, method: str, device: str | None)
             yield part / math.sqrt(n) * keep
     for added in _added(fit, requested, method):
         yield added * keep
+
+
+def along_roots(fit: Fit, parts: Iterable[Array], labels: int | None) -> Iterator[Fit]:
+    """Yield fits with roots [K.., m, b..] in place of coefficients, some at a time, along the dimension `ROOT`.
+
+    They are so many that their values at some labels are as many numbers as `DRAWN`. None: at those of a chunk.
+    """
+    axis = len(fit.space.shape)
+    most = (
+        16 if labels is None else max(DRAWN // max(labels, 1), 1)
+    )  # a chunk holds about a sixteenth of them
+    for part in parts:
+        for first in range(0, part.shape[axis], most):
+            yield fit.along(ROOT, part[(slice(None),) * axis + (slice(first, first + most),)])
 
 
 # ---- linear functionals: variances of wᵀc, and covariances between several
@@ -403,9 +404,9 @@ def _added(fit: Fit, requested: Requested, method: str) -> list[Array]:
     return [root for root in roots if root.shape[len(fit.space.shape)]]
 
 
-def _check_offsets(fits: Iterable[Fit]) -> None:
+def _check_offsets(fit: Fit) -> None:
     """Raise ValueError where there are offsets, which fits without a part do not know."""
-    if any(fit.levels is not None and fit.levels.offsets for fit in fits):
+    if fit.levels is not None and fit.levels.offsets:
         raise ValueError(
             "fits without one holder do not know its offset, so that parts tell nothing of how well they predict it, "
             "nor of errors; solve without offsets='holders', or take method='exact' or 'draws'"
@@ -492,35 +493,31 @@ def _stacked(parts: Sequence[Array], batch: tuple[int, ...], axes: int) -> Array
     return np.stack(filled, axis=-1).reshape(*filled[0].shape, *batch)
 
 
-def _drawn_pairs(fit: Fit, n: int, rng: np.random.Generator, nbytes: int) -> Array:
-    """Return the pair form of the mean of n draws' squares: what is kept does not grow with n."""
+def _check_memory(fit: Fit, nbytes: int) -> None:
+    """Raise TooLargeError where the pairs of some draws, of all and of both in the making do not fit in memory."""
     memory = execution.resources(None).memory
-    if 3 * nbytes > memory:  # of some draws, of all and in the making
+    if 3 * nbytes > memory:
         raise TooLargeError(
             f"the covariance of {fit.name!r} in pair form takes three times {nbytes} bytes "
             f"({3 * nbytes / 2**30:.1f} GiB), more than the {memory / 2**30:.1f} GiB of this machine; evaluate draws "
             "themselves (field.sample(20, seed=0)), or use fewer coefficients along some coordinate"
         )
-    total, frame = None, fit.space.frame
-    if (near := fit.solved.factorisation.near) is not None:
-        return _beside_near(fit, near, n, rng)
-    for some in _drawn(fit, n, rng):
-        pairs = outer_pairs(some, frame)
-        total = pairs if total is None else np.add(total, pairs, out=total)
-    return np.asarray(total) / n
 
 
-def _beside_near(fit: Fit, near: Factorisation, n: int, rng: np.random.Generator) -> Array:
+def _beside_near(fit: Fit, near: Factorisation, requested: Requested) -> Array:
     """Return the pair form of a system close to this one, and of what draws of both differ by, which is less."""
-    draw, frame = fit.solved.factorisation.coupled_draws(rng), fit.space.frame
-    pairs, kept = near.inverse_pairs(), []
-    for first in counted(n, SIDE_BY_SIDE, "draws of the error"):
-        kept.append(draw((min(SIDE_BY_SIDE, n - first),)))
-        if len(kept) * SIDE_BY_SIDE >= NEAR_DRAWS or first + SIDE_BY_SIDE >= n:  # pairs of many cost less
-            some, beside = (outer_pairs(np.concatenate(x, axis=-1), frame) for x in zip(*kept, strict=True))
-            pairs += np.subtract(some, beside, out=some) / n
-            kept.clear()
+    draw = fit.solved.factorisation.coupled_draws(np.random.default_rng(requested.seed))
+    n, frame = number_of_draws(fit, requested), fit.space.frame
+    pairs, step = near.inverse_pairs(), _drawn_at_a_time(fit)
+    for first in counted(n, step, "draws of the error"):
+        some, beside = (outer_pairs(x, frame) for x in draw((min(step, n - first),)))
+        pairs += np.subtract(some, beside, out=some) / n
     return np.asarray(pairs * fit.sigma() ** 2)
+
+
+def _drawn_at_a_time(fit: Fit) -> int:
+    """Return how many draws of all coefficients are in memory, and solved for, side by side."""
+    return max(DRAWN // (fit.space.size * math.prod(fit.variable.batch_shape)), 1)
 
 
 def left_open(fit: Fit) -> Array:
@@ -554,9 +551,7 @@ def _drawn(fit: Fit, n: int, rng: np.random.Generator, *, none: bool = False) ->
     """Yield the draws of `deviations`, some at a time; zeros where there are to be none."""
     batch, sigma, factorisation = fit.variable.batch_shape, fit.sigma(), fit.solved.factorisation
     draw = (lambda many: np.zeros((*fit.space.shape, *many))) if none else factorisation.draws(rng)
-    members = math.prod(batch)
-    fewest = 1 if factorisation.knows_inverse else SIDE_BY_SIDE // members
-    step = max(1, fewest, DRAWN // (fit.space.size * members))
+    step = _drawn_at_a_time(fit)
     for first in counted(n, step, "draws of the error"):
         yield sigma * draw((min(step, n - first), *batch))
 
@@ -564,59 +559,44 @@ def _drawn(fit: Fit, n: int, rng: np.random.Generator, *, none: bool = False) ->
 # ---- fits without each part
 
 
-def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[str, Array]:
-    """Coefficients of the fits without each part, under the penalty of each fit.
+def leave_out_fits(fit: Fit, device: str | None = None) -> Array:
+    """Return coefficients [K.., H, b..] of the fits without each part, under the penalty of the fit of all.
+
+    Parts are in the order of the statistics; NaN where the other parts do not determine the fit.
 
     Parameters
     ----------
-    fits : of statistics with at least two parts. Those with one G and one penalty share their factorisations.
+    fit : of statistics with at least two parts.
     device : where they are solved, if this process has such a device.
-
-    Returns
-    -------
-    dict of ndarray, [K.., H, b..] : parts in the order of the statistics; NaN where the other parts do not determine
-        the fit.
 
     Raises
     ------
-    ValueError : there is only one part, a fit is lazy, or no part of a variable can be spared (`SingularSystemError`).
+    ValueError : there is only one part, or none can be spared (`SingularSystemError`).
     """
-    statistics = next(iter(fits.values())).statistics
-    if any(fit.is_lazy for fit in fits.values()):
-        raise ValueError("this field is still lazy (compute=False); call .compute() first")
-    parts, space = statistics.parts, statistics.space
-    _check_offsets(fits.values())
-    statistics._check_several()
-    remaining = {name: leave_one_out(fit.sums, space.frame) for name, fit in fits.items()}
-    for name, fit in fits.items():
-        if fit.rho is not None:
-            remaining[name] = [whitened(closed(s, space), fit.rho, space.frame) for s in remaining[name]]
-    coefficients: dict[str, list[Array]] = {name: [] for name in fits}
-    resources = execution.resources(execution.present(device))
-    for number in counted(len(parts), 1, "fits without one holder"):
-        known: list[tuple[Gram, Penalty, Factorisation]] = []
-        for name, fit in fits.items():
-            sums, penalty = remaining[name][number], fit.known_penalty
-            shared = (f for gram, p, f in known if p == penalty and gram.equals(sums.gram))
-            try:
-                solution = solve(sums, space, penalty, None, next(shared, None), resources)
-                known.append((sums.gram, penalty, solution.factorisation))
-                c = solution.coefficients
-            except SingularSystemError:
-                c = np.full((*space.shape, *(1 for _ in sums.batch)), np.nan)
-            coefficients[name].append(np.broadcast_to(c, (*space.shape, *fit.variable.batch_shape)))
-    for name, by_part in coefficients.items():
-        if np.isnan(by_part).all():
-            raise SingularSystemError(
-                f"none of the {len(by_part)} parts of {name!r} can be spared: without it the others do not determine "
-                'the field; take parts that overlap more (holder="time.year", say), or pass a penalty'
-            )
-    return {name: np.stack(by_part, axis=len(space.shape)) for name, by_part in coefficients.items()}
+    space, batch = fit.space, fit.variable.batch_shape
+    _check_offsets(fit)
+    fit.statistics._check_several()
+    remaining = leave_one_out(fit.sums, space.frame)
+    if fit.rho is not None:
+        remaining = [whitened(closed(sums, space), fit.rho, space.frame) for sums in remaining]
+    resources, by_part = execution.resources(execution.present(device)), list[Array]()
+    for number in counted(len(remaining), 1, "fits without one holder"):
+        try:
+            c = solve(remaining[number], space, fit.known_penalty, resources=resources).coefficients
+        except SingularSystemError:
+            c = np.full((*space.shape, *(1 for _ in batch)), np.nan)
+        by_part.append(np.broadcast_to(c, (*space.shape, *batch)))
+    if np.isnan(by_part).all():
+        raise SingularSystemError(
+            f"none of the {len(by_part)} parts of {fit.name!r} can be spared: without it the others do not determine "
+            'the field; take parts that overlap more (holder="time.year", say), or pass a penalty'
+        )
+    return np.stack(by_part, axis=len(space.shape))
 
 
 def replicates(fit: Fit, method: str, device: str | None = None) -> Array:
     """Return deviations [K.., B, b..] whose squares add up to the variance of everything linear in c, by parts."""
-    _check_offsets([fit])
+    _check_offsets(fit)
     if method == "jackknife":
         return jackknife_replicates(fit, device)
     own = fit.scores.replicates
@@ -630,22 +610,14 @@ def jackknife_replicates(fit: Fit, device: str | None = None) -> Array:
     the variance of the field there is Σₕ fₕ² (Quenouille 1956, Tukey 1958; Efron 1982, chapter 3). It assumes parts
     that are independent of each other, and nothing of the errors within them (Künsch 1989).
 
-    Parameters
-    ----------
-    fit : of statistics with at least two parts; its selected terms are those of the replicates.
-    device : where the fits without each part are solved.
-
-    Returns
-    -------
-    ndarray, [K.., H, b..] : zero for a part without observations of a batch member, which does not count in its H. NaN
-        for members that some part's removal leaves undetermined.
+    They are [K.., H, b..] of the selected terms: zero for a part without observations of a batch member, which does not
+    count in its H, and NaN for members that some part's removal leaves undetermined.
 
     Raises
     ------
-    ValueError : there is only one part, the fit is lazy, or a part cannot be spared for any member
-        (`SingularSystemError`).
+    ValueError : there is only one part, or one cannot be spared for any member (`SingularSystemError`).
     """
-    c, ndim = leave_out_fits({fit.name: fit}, device)[fit.name], len(fit.space.shape)
+    c, ndim = leave_out_fits(fit, device), len(fit.space.shape)
     used = np.stack([np.broadcast_to(s.count > 0, c.shape[ndim + 1 :]) for s in fit.sums])
     undetermined = np.isnan(c).any(axis=tuple(range(ndim)))
     spared = (used & ~undetermined).reshape(len(used), -1).any(axis=1)
@@ -666,49 +638,29 @@ def jackknife_replicates(fit: Fit, device: str | None = None) -> Array:
 # ---- cross-validation
 
 
-def cross_validate(fits: Mapping[str, Fit], device: str | None = None) -> dict[str, xr.Dataset]:
-    """Score the fit without each part on that part (Stone 1974; by groups: Geisser 1975).
+def cross_validate(fit: Fit, device: str | None = None) -> xr.Dataset:
+    """Score the fit without each part on that part (Stone 1974; by groups: Geisser 1975), over ``holder``.
 
-    Parameters
-    ----------
-    fits : solved ones, of statistics with at least two parts; their penalties are those of all fits.
-    device : where the fits without each part are solved.
-
-    Returns
-    -------
-    dict of Dataset : for each variable, over ``holder`` and the batch dimensions:
-
-        - ``count``: observations of the part;
-        - ``rmse``: √((s − 2hᵀc + cᵀGc)/Σw) with the sums of the part and the coefficients c of the fit without it,
-          in the data's units; of the whole field, whatever terms of it are selected;
-        - ``influence``: largest change of the field when the part is left out, in the data's units, over those Greville
-          points whose knot cell holds observations (Fourier and polynomials: over their domain).
-
-        NaN where the other parts do not determine the fit, and for the rmse of a part without observations.
-
-    Raises
-    ------
-    ValueError : there is only one part, a fit is lazy, or no part can be spared (`SingularSystemError`).
+    ``rmse`` is √((s − 2hᵀc + cᵀGc)/Σw) with the sums of the part and the coefficients c of the fit without it, of the
+    whole field, whatever terms of it are selected. ``influence`` is the largest change of the field when the part is
+    left out, over those Greville points whose knot cell holds observations (Fourier and polynomials: over their
+    domain). NaN where the other parts do not determine the fit. Raises as `leave_out_fits` does.
     """
-    tables = {}
-    for name, left_out in leave_out_fits(fits, device).items():
-        fit = fits[name]
-        variable, sums, frame = fit.variable, fit.sums, fit.space.frame
-        rmse = []
-        for s, c in zip(sums, np.moveaxis(left_out, len(frame.sizes), 0), strict=True):
-            rss = np.maximum(s.rss(s.centred(c, frame), frame), 0.0)  # zero up to rounding where it is exact
-            with np.errstate(divide="ignore", invalid="ignore"):
-                rmse.append(np.sqrt(rss / s.weight))
-        values = {"count": [s.count for s in sums], "rmse": rmse, "influence": _influence(fit, left_out)}
-        shape, dims = (len(sums), *variable.batch_shape), ("holder", *variable.batch_dims)
-        scores = {}
-        for key, value in values.items():
-            units = {"units": variable.units} if key != "count" and variable.units else {}
-            full = np.broadcast_to(np.asarray(value), shape).copy()
-            scores[key] = xr.DataArray(full, dims=dims, attrs={"long_name": _SCORES[key], **units})
-        coords = {"holder": list(fit.statistics.holders), **variable.batch.coords}
-        tables[name] = xr.Dataset(scores, coords, {"penalty": repr(fit.penalty)})
-    return tables
+    variable, sums, frame = fit.variable, fit.sums, fit.space.frame
+    left_out, rmse = leave_out_fits(fit, device), []
+    for s, c in zip(sums, np.moveaxis(left_out, len(frame.sizes), 0), strict=True):
+        rss = np.maximum(s.rss(s.centred(c, frame), frame), 0.0)  # zero up to rounding where it is exact
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rmse.append(np.sqrt(rss / s.weight))
+    values = {"count": [s.count for s in sums], "rmse": rmse, "influence": _influence(fit, left_out)}
+    shape, dims = (len(sums), *variable.batch_shape), ("holder", *variable.batch_dims)
+    scores = {}
+    for key, value in values.items():
+        units = {"units": variable.units} if key != "count" and variable.units else {}
+        full = np.broadcast_to(np.asarray(value), shape).copy()
+        scores[key] = xr.DataArray(full, dims=dims, attrs={"long_name": _SCORES[key], **units})
+    coords = {"holder": list(fit.statistics.holders), **variable.batch.coords}
+    return xr.Dataset(scores, coords, {"penalty": repr(fit.penalty)})
 
 
 def _influence(fit: Fit, left_out: Array) -> Array:

@@ -74,11 +74,13 @@ def image_of(factor: Factor, vectors: Sequence[Array], frame: Frame) -> Array:
         v = vectors[axis][(start + np.arange(length + (offsets - 1 if around else 0))) % size]
         pairs = np.moveaxis(out, (position, count), (0, 1))
         image, v = np.zeros((v.size, *pairs.shape[2:])), v.reshape(-1, *(1,) * (pairs.ndim - 2))
+        products = np.empty((length, *pairs.shape[2:]))  # used again: new memory is slow on Dask's workers
         for o in range(offsets):
             first, second = members_on_line(frame, axis, length, around, o)
-            image[first] += pairs[first, o] * v[second]
+            product = products[: first.stop - first.start]
+            image[first] += np.multiply(pairs[first, o], v[second], out=product)
             if o:
-                product = pairs[first, o] * v[first]
+                np.multiply(pairs[first, o], v[first], out=product)
                 image[second] += (
                     product if second.stop - second.start == len(product) else product.sum(axis=0)
                 )

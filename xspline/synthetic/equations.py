@@ -7,7 +7,7 @@ pseudospectral in space, Runge-Kutta in time, as in the paper.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import comb
 from typing import Any
@@ -17,41 +17,23 @@ import xarray as xr
 
 from xspline.synthetic.truth import Array, Truth, Wave
 
-Modes = Mapping[tuple[int, int], complex]
-
-# sin x sin y + 0.3 cos 2x cos y: a product is half the sum of the modes of x + y and x − y.
-SMOOTH: Modes = {(1, -1): 0.5, (1, 1): -0.5, (2, -1): 0.15, (2, 1): 0.15}
-SOURCE: Modes = {(0, 0): 0.3, (1, 0): 0.2, (0, 2): -0.1j}  # 0.3 + 0.2 cos x + 0.1 sin 2y (paper, section 4.4)
+# sin x sin y + 0.3 cos 2x cos y as Σ Re A exp(i k·x): a product is half the sum of the modes of x + y and x − y.
+SMOOTH: dict[tuple[int, int], complex] = {(1, -1): 0.5, (1, 1): -0.5, (2, -1): 0.15, (2, 1): 0.15}
+# 0.3 + 0.2 cos x + 0.1 sin 2y (paper, section 4.4)
+SOURCE: dict[tuple[int, int], complex] = {(0, 0): 0.3, (1, 0): 0.2, (0, 2): -0.1j}
 SINES = {1: -1j, 2: -0.5j}  # sin x + 0.5 sin 2x
-STABLE = 2.7  # |rate| · step, up to which the fourth-order Runge-Kutta method damps
-
 
 #: One term Re A exp(i k·x) exp(rate t): its wavenumber k, A and rate.
 Mode = tuple[tuple[int, int], complex, complex]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Linear(Truth):
     """A linear equation's solution on the periodic square: modes, and what grows in proportion to time."""
 
-    text: str
-    values: tuple[tuple[str, float], ...]
-    duration: float
     modes: tuple[Mode, ...]
     drift: float = 0.0
     source: tuple[Mode, ...] = ()
-
-    @property
-    def equation(self) -> str:
-        return self.text
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        return dict(self.values)
-
-    @property
-    def domain(self) -> dict[str, tuple[float, float]]:
-        return {"x": (0.0, 2 * np.pi), "y": (0.0, 2 * np.pi), "t": (0.0, self.duration)}
 
     def waves(self, t: Array, order: int) -> Iterator[Wave]:
         for wavenumber, amplitude, rate in self.modes:
@@ -62,134 +44,98 @@ class Linear(Truth):
         """Return the source ``S`` at the labels of a DataArray, a Dataset or a mapping, if there is one."""
         if not self.source:
             return {}
-        still = Linear(self.text, self.values, self.duration, self.source)
+        still = Linear(self.equation, self.parameters, self.domain, self.source)
         here: dict[str, Any] = {name: self._axis(name, at[name]) for name in ("x", "y")}
         return {"S": still(**here, t=0.0).rename("S")}
 
 
-def diffusion(D: float = 0.05, *, initial: Modes = SMOOTH, duration: float = 2.0) -> Linear:
-    """Return a solution of u_t = D (u_xx + u_yy) on [0, 2π]² × [0, duration] (paper, section 4.1).
+def diffusion(D: float = 0.05) -> Linear:
+    """Return a solution of u_t = D (u_xx + u_yy) on [0, 2π]² × [0, 2] (paper, section 4.1).
 
     Parameters
     ----------
     D : float
         Diffusivity, area per time.
-    initial : mapping of (int, int) to complex
-        u at t = 0 as modes: {(kx, ky): A} stands for the sum of Re A exp(i(kx x + ky y)), so that 1 is a
-        cosine and −1j a sine.
-    duration : float
-        Length of the time domain.
 
     Returns
     -------
     Truth
-        The solution as a function of x, y and t.
+        The solution as a function of x, y and t, which starts as sin x sin y + 0.3 cos 2x cos y.
     """
-    modes = tuple((k, complex(a), -D * _square(k)) for k, a in initial.items())
-    return Linear("u_t = D * (u_xx + u_yy)", (("D", D),), duration, modes)
+    modes = tuple((k, complex(a), -D * _squared(k)) for k, a in SMOOTH.items())
+    return Linear("u_t = D * (u_xx + u_yy)", {"D": D}, _square(2.0), modes)
 
 
-def wave(
-    c: float = 1.0, *, initial: Modes = SMOOTH, velocity: Modes | None = None, duration: float = 3.0
-) -> Linear:
-    """Return a solution of u_tt = c² (u_xx + u_yy) on [0, 2π]² × [0, duration] (paper, section 4.2).
+def wave(c: float = 1.0) -> Linear:
+    """Return a solution of u_tt = c² (u_xx + u_yy) on [0, 2π]² × [0, 3] (paper, section 4.2).
 
     Parameters
     ----------
     c : float
         Wave speed.
-    initial, velocity : mapping of (int, int) to complex
-        u and u_t at t = 0 as modes; see :func:`diffusion`. No velocity is rest.
-    duration : float
-        Length of the time domain.
 
     Returns
     -------
     Truth
-        The solution as a function of x, y and t.
+        The solution as a function of x, y and t, which starts at rest as that of :func:`diffusion` does.
     """
-    velocity = velocity or {}
-    modes: list[Mode] = []
-    for k in dict.fromkeys([*initial, *velocity]):
-        omega = c * np.sqrt(_square(k))
-        here, speed = complex(initial.get(k, 0.0)), complex(velocity.get(k, 0.0))
-        turn = -1j * speed / omega if omega else 0.0
-        modes += [(k, (here + turn) / 2, 1j * omega), (k, (here - turn) / 2, -1j * omega)]
-    drift = complex(velocity.get((0, 0), 0.0)).real
-    return Linear("u_tt = c**2 * (u_xx + u_yy)", (("c", c),), duration, tuple(modes), drift)
+    modes = tuple(
+        (k, a / 2, sign * 1j * c * np.sqrt(_squared(k))) for k, a in SMOOTH.items() for sign in (1, -1)
+    )
+    return Linear("u_tt = c**2 * (u_xx + u_yy)", {"c": c}, _square(3.0), modes)
 
 
-def heat(
-    D: float = 0.03, *, initial: Modes = SMOOTH, source: Modes = SOURCE, duration: float = 2.0
-) -> Linear:
-    """Return a solution of u_t = D (u_xx + u_yy) + S(x, y) on [0, 2π]² × [0, duration] (paper, section 4.4).
+def heat(D: float = 0.03) -> Linear:
+    """Return a solution of u_t = D (u_xx + u_yy) + S(x, y) on [0, 2π]² × [0, 2] (paper, section 4.4).
 
     Parameters
     ----------
     D : float
         Diffusivity, area per time.
-    initial, source : mapping of (int, int) to complex
-        u at t = 0, and S, as modes; see :func:`diffusion`. The paper's S = 0.3 + 0.2 cos x + 0.1 sin 2y.
-    duration : float
-        Length of the time domain.
 
     Returns
     -------
     Truth
-        The solution as a function of x, y and t.
+        The solution as a function of x, y and t, which starts as that of :func:`diffusion` does. The paper's source is
+        S = 0.3 + 0.2 cos x + 0.1 sin 2y.
     """
     modes: list[Mode] = []
-    for k in dict.fromkeys([*initial, *source]):
-        rate = D * _square(k)
-        steady = complex(source.get(k, 0.0)) / rate if rate else 0.0
-        modes += [(k, complex(initial.get(k, 0.0)) - steady, -rate), (k, steady, 0.0)]
-    drift = complex(source.get((0, 0), 0.0)).real
-    sources = tuple((k, complex(a), 0.0) for k, a in source.items())
-    return Linear("u_t = D * (u_xx + u_yy) + S", (("D", D),), duration, tuple(modes), drift, sources)
+    for k in dict.fromkeys([*SMOOTH, *SOURCE]):
+        rate = D * _squared(k)
+        steady = SOURCE.get(k, 0.0) / rate if rate else 0.0
+        modes += [(k, SMOOTH.get(k, 0.0) - steady, -rate), (k, steady, 0.0)]
+    sources = tuple((k, complex(a), 0.0) for k, a in SOURCE.items())
+    drift = complex(SOURCE[0, 0]).real
+    return Linear("u_t = D * (u_xx + u_yy) + S", {"D": D}, _square(2.0), tuple(modes), drift, sources)
 
 
-def _square(wavenumber: tuple[int, int]) -> int:
+def _square(duration: float) -> dict[str, tuple[float, float]]:
+    return {"x": (0.0, 2 * np.pi), "y": (0.0, 2 * np.pi), "t": (0.0, duration)}
+
+
+def _squared(wavenumber: tuple[int, int]) -> int:
     return wavenumber[0] ** 2 + wavenumber[1] ** 2
 
 
 # --- Burgers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Burgers(Truth):
     """The solution at every step, as Fourier modes of [0, 2π], and between steps by Hermite's cubic.
 
-    Derivatives in x are spectral. Those in t follow from the equation at the steps, mode by mode; between
-    steps each is interpolated from its values and slopes, to ``step``⁴/384 of its fourth derivative.
+    Derivatives in x are spectral. Those in t follow from the equation at the steps, mode by mode; between steps each is
+    interpolated from its values and slopes, to 1/384 of its fourth derivative times the fourth power of the step.
     """
 
-    kappa: float
-    initial: tuple[tuple[int, complex], ...]
-    duration: float
+    initial: dict[int, complex]
     size: int
-    step: float
-
-    @property
-    def equation(self) -> str:
-        return "u_t + u * u_x = kappa * u_xx"
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        return {"kappa": self.kappa}
-
-    @property
-    def domain(self) -> dict[str, tuple[float, float]]:
-        return {"x": (0.0, 2 * np.pi), "t": (0.0, self.duration)}
-
-    @property
-    def steps(self) -> int:
-        """Number of steps; the last one ends at the duration."""
-        return round(self.duration / self.step)
+    steps: int
 
     def waves(self, t: Array, order: int) -> Iterator[Wave]:
-        values, derivatives = levels(self, order), levels(self, order + 1)
-        largest = np.abs(levels(self, 0)).max(axis=0)
-        step = self.duration / self.steps
+        values, derivatives = self.level(order), self.level(order + 1)
+        largest = np.abs(self.level(0)).max(axis=0)
+        step = self.domain["t"][1] / self.steps
         cell = np.clip((t / step).astype(int), 0, self.steps - 1)
         z = t / step - cell
         w = 1 - z
@@ -200,77 +146,64 @@ class Burgers(Truth):
             ends = values[cell, k], values[cell + 1, k], derivatives[cell, k], derivatives[cell + 1, k]
             yield (int(k),), sum(w * v for w, v in zip(weights, ends, strict=True)) * (2 if k else 1)
 
+    def level(self, order: int) -> Array:
+        """Return a time derivative of û_k at every step, [steps + 1, size / 2 + 1] complex."""
+        known = self._levels
+        while len(known) <= order:
+            n = len(known) - 1
+            products = [comb(n, i) * _product(known[i], known[n - i]) for i in range(n + 1)]
+            known.append(self._right_hand_side(known[n], np.sum(products, axis=0)))
+        return known[order]
 
-def burgers(
-    kappa: float = 0.1,
-    *,
-    initial: Mapping[int, complex] = SINES,
-    duration: float = 1.0,
-    size: int = 256,
-    step: float = 0.001,
-) -> Burgers:
-    """Return a solution of u_t + u u_x = kappa u_xx on [0, 2π] × [0, duration] (paper, section 4.3).
+    @functools.cached_property
+    def _levels(self) -> list[Array]:
+        """The solution, by the fourth-order Runge-Kutta method, and those of its time derivatives that are known."""
+
+        def slope(u: Array) -> Array:
+            return self._right_hand_side(u, _product(u, u))
+
+        u = np.zeros(self.size // 2 + 1, complex)
+        for k, amplitude in self.initial.items():
+            u[k] = amplitude / 2 if k else amplitude.real
+        states, step = [u], self.domain["t"][1] / self.steps
+        for _ in range(self.steps):
+            k1 = slope(u)
+            k2 = slope(u + step / 2 * k1)
+            k3 = slope(u + step / 2 * k2)
+            k4 = slope(u + step * k3)
+            u = u + step / 6 * (k1 + 2 * (k2 + k3) + k4)
+            states.append(u)
+        return [np.array(states)]
+
+    def _right_hand_side(self, u: Array, product: Array) -> Array:
+        """Return κ (ik)² û − ½ ik (u²)^, for û and (u²)^ or for derivatives of both."""
+        k = np.arange(u.shape[-1])
+        return -self.parameters["kappa"] * k**2 * u - 0.5j * k * product
+
+
+def burgers(kappa: float = 0.1) -> Burgers:
+    """Return a solution of u_t + u u_x = kappa u_xx on [0, 2π] × [0, 1] (paper, section 4.3).
 
     Parameters
     ----------
     kappa : float
         Viscosity, area per time.
-    initial : mapping of int to complex
-        u at t = 0 as modes: {k: A} stands for the sum of Re A exp(i k x), so that 1 is a cosine and −1j a
-        sine.
-    duration : float
-        Length of the time domain.
-    size, step : int, float
-        Points in space (an even number) and length of a step in time.
 
     Returns
     -------
     Truth
-        The solution as a function of x and t.
-
-    Raises
-    ------
-    ValueError
-        The step is too long for this viscosity and size, or a mode is not represented.
+        The solution as a function of x and t, which starts as sin x + 0.5 sin 2x.
     """
-    if kappa * (size / 2) ** 2 * step > STABLE:
-        limit = STABLE / (kappa * (size / 2) ** 2)
-        raise ValueError(f"step={step} is unstable with {kappa=} and {size=}; pass at most {limit:.2g}")
-    if outside := [k for k in initial if not 0 <= k < size // 2]:
-        raise ValueError(f"initial has the modes {outside}; with {size=} they run from 0 to {size // 2 - 1}")
-    modes = tuple((k, complex(a)) for k, a in initial.items())
-    return Burgers(kappa, modes, duration, size, step)
+    size, steps = 256, 1000
+    while _growth(kappa * (size / 2) ** 2 / steps) > 1:
+        steps *= 2
+    domain = {"x": (0.0, 2 * np.pi), "t": (0.0, 1.0)}
+    return Burgers("u_t + u * u_x = kappa * u_xx", {"kappa": kappa}, domain, SINES, size, steps)
 
 
-@functools.lru_cache(maxsize=32)
-def levels(problem: Burgers, order: int) -> Array:
-    """Return a time derivative of û_k at every step, [steps + 1, size / 2 + 1] complex."""
-    if order:
-        lower = [levels(problem, n) for n in range(order)]
-        products = [comb(order - 1, n) * _product(lower[n], lower[order - 1 - n]) for n in range(order)]
-        return _right_hand_side(problem, lower[-1], np.sum(products, axis=0))
-
-    def slope(u: Array) -> Array:
-        return _right_hand_side(problem, u, _product(u, u))
-
-    u = np.zeros(problem.size // 2 + 1, complex)
-    for k, amplitude in problem.initial:
-        u[k] = amplitude / 2 if k else amplitude.real
-    states, step = [u], problem.duration / problem.steps
-    for _ in range(problem.steps):
-        k1 = slope(u)
-        k2 = slope(u + step / 2 * k1)
-        k3 = slope(u + step / 2 * k2)
-        k4 = slope(u + step * k3)
-        u = u + step / 6 * (k1 + 2 * (k2 + k3) + k4)
-        states.append(u)
-    return np.array(states)
-
-
-def _right_hand_side(problem: Burgers, u: Array, product: Array) -> Array:
-    """Return κ (ik)² û − ½ ik (u²)^, for û and (u²)^ or for derivatives of both."""
-    k = np.arange(u.shape[-1])
-    return -problem.kappa * k**2 * u - 0.5j * k * product
+def _growth(z: float) -> float:
+    """Return what a step of the fourth-order Runge-Kutta method makes of a mode that falls as exp(-z) within it."""
+    return 1 - z + z**2 / 2 - z**3 / 6 + z**4 / 24
 
 
 def _product(a: Array, b: Array) -> Array:

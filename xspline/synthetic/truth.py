@@ -15,27 +15,22 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Wave = tuple[tuple[int, ...], Array]  # wavenumber in each direction of space, and its complex amplitude at t
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Truth(ABC):
     """A field u = Re Σ a_k(t) exp(i k·x), periodic in space, as a function of its coordinates.
 
     Call it, ``truth(x=..., t=..., orders={"x": 2})``, with numbers, arrays that broadcast, or DataArrays.
+
+    Attributes
+    ----------
+    equation : the equation that it solves, as ``field.recover`` reads it.
+    parameters : the true values of the equation's parameters.
+    domain : the range of each coordinate; the last is time.
     """
 
-    @property
-    @abstractmethod
-    def equation(self) -> str:
-        """The equation that it solves, as ``field.recover`` reads it."""
-
-    @property
-    @abstractmethod
-    def parameters(self) -> dict[str, float]:
-        """The true values of the equation's parameters."""
-
-    @property
-    @abstractmethod
-    def domain(self) -> dict[str, tuple[float, float]]:
-        """The range of each coordinate; the last is time."""
+    equation: str
+    parameters: dict[str, float]
+    domain: dict[str, tuple[float, float]]
 
     @abstractmethod
     def waves(self, t: Array, order: int) -> Iterator[Wave]:

@@ -7,7 +7,7 @@ their median size; those of a field with neighbours are the errors of observatio
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,23 +206,19 @@ def _text_at(data: xr.DataArray, where: tuple[Any, ...]) -> str:
 
 
 def boxes_of(observed: Observations) -> list[dict[Hashable, slice]]:
-    """Return the boxes of labels whose residuals are looked at."""
-    return list(_boxes(dict(observed.data.sizes)))
-
-
-def _boxes(sizes: Mapping[Hashable, int]) -> Iterator[dict[Hashable, slice]]:
-    """Yield boxes of labels that hold at most so many values together: all labels, or some places at random."""
-    if math.prod(sizes.values()) <= MOST:
-        yield {dim: slice(0, n) for dim, n in sizes.items()}
-        return
+    """Return boxes of labels that hold at most `MOST` values together: all labels, or some places at random."""
+    sizes = dict(observed.data.sizes)
+    if observed.data.size <= MOST:
+        return [{dim: slice(0, n) for dim, n in sizes.items()}]
     lengths = dict(sizes)
     while math.prod(lengths.values()) > MOST / BOXES:
         longest = max(lengths, key=lambda dim: lengths[dim])
         lengths[longest] = -(-lengths[longest] // 2)
-    rng = np.random.default_rng(0)
+    rng, boxes = np.random.default_rng(0), []
     for _ in range(BOXES):
         first = {dim: int(rng.integers(n - lengths[dim] + 1)) for dim, n in sizes.items()}
-        yield {dim: slice(i, i + lengths[dim]) for dim, i in first.items()}
+        boxes.append({dim: slice(i, i + lengths[dim]) for dim, i in first.items()})
+    return boxes
 
 
 def _correlated(parts: list[Sample], errors: list[Array]) -> dict[str, float]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -18,24 +18,21 @@ from xspline.labels.fine.in_memory import places_of
 from xspline.labels.fit import Fit
 from xspline.labels.read.observations import Observations, is_lazily_indexed, storage_chunks
 from xspline.labels.read.targets import Target, target_chunks
-from xspline.residuals.assumptions import FEWEST, MEDIAN
+from xspline.residuals.assumptions import FAR, FEWEST, MEDIAN
 from xspline.residuals.screening import apart, tree_of
 from xspline.spaces import Space
 
 Array = np.ndarray
-#: Standard deviations up to which a residual has its whole weight, and from which it has none.
-WHOLE, NONE = 3.0, 10.0
+#: Standard deviations from which a residual has no weight; it has all of it where it is not `FAR`.
+NONE = 10.0
 #: Passes over the data at most, and the relative change of the scale of residuals that ends them.
 PASSES, SETTLED = 10, 0.01
 #: Times the usual distance from its neighbours from which an observation is suspicious.
 SUSPICIOUS = 5.0
 
 
-class Solver(Protocol):
-    """Fits the same functions to other observations, with neighbours or without."""
-
-    def __call__(self, own: list[Observations], neighbours: bool = True) -> Field[Any]:
-        """Return the field."""
+#: Fits the same functions to other observations, with neighbours or without: (observed, neighbours=True) -> field.
+Solver: TypeAlias = Callable[..., Field[Any]]
 
 
 def reweighted(solved: Solver, observed: list[Observations]) -> tuple[Field[Any], list[Observations]]:
@@ -113,7 +110,7 @@ def _weighted(observed: Observations, fit: Fit, scale: Any) -> Observations:
     residual, _ = _residual(observed, fit)
     given = 1.0 if observed.weights is None else observed.weights.drop_vars(observed.weights.coords)
     u = abs(residual) * np.sqrt(given) / scale
-    robust = xr.where(u > NONE, 0.0, (WHOLE / u.clip(min=WHOLE)) ** 2).where(np.isfinite(u), 1.0)
+    robust = xr.where(u > NONE, 0.0, (FAR / u.clip(min=FAR)) ** 2).where(np.isfinite(u), 1.0)
     weights = (given * robust).transpose(*observed.data.dims)
     return replace(observed, weights=weights)
 
@@ -140,10 +137,7 @@ def _suspicious(fit: Fit, observed: Observations) -> Array:
     for where, points, values in _members(sample, fit.space, sample.used):
         at, own = places(points), np.zeros(len(values), bool)
         # Where wrong values are neighbours, some stand out only after others are gone.
-        for _ in range(PASSES):
-            kept = np.flatnonzero(~own)
-            if kept.size <= FEWEST:
-                break
+        while (kept := np.flatnonzero(~own)).size > FEWEST:
             metric = metric_of(at[kept], values[kept], places.links, is_round=places.is_round)
             far = apart(tree_of(at[kept] / metric), values[kept]) > SUSPICIOUS
             if not far.any():

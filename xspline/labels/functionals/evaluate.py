@@ -146,18 +146,11 @@ class Functional:
             own = {n: c for n, c in result.coords.items() if c.dims == (dim,)}
             result = result.assign_coords({f"{n}_": (f"{dim}_", c.values) for n, c in own.items()})
         units = evaluation.times(variable.units, self.units)
-        long_name = self.long_name.format(result.attrs.get("long_name", name))
-        long_name = {"": "", "_stderr": "standard error of ", "_covariance": "covariance of errors of "}[
-            kind
-        ] + long_name
         if twice and units:
             units = "1" if units == "1" else f"({units})2"
-        attrs = {
-            "long_name": long_name,
-            "units": units,
-            "history": evaluation.history(variable.history, self.call),
-        }
-        result.attrs = {key: value for key, value in attrs.items() if value}
+        of = {"": "", "_stderr": "standard error of ", "_covariance": "covariance of errors of "}[kind]
+        long_name = of + self.long_name.format(result.attrs.get("long_name", name))
+        result.attrs = evaluation.attributes(units, long_name, variable.history, self.call)
         return result.rename(f"{name}{kind}")
 
 

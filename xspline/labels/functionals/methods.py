@@ -39,6 +39,11 @@ class WithFunctionals(FieldText, Generic[Data]):
 
     statistics: Statistics[Data]
 
+    @property
+    def _solved(self) -> Mapping[str, Fit]:
+        """The fits with their solutions; draws have none, as `Draws.__getattr__` says."""
+        raise AttributeError("_solved")
+
     @checked
     def mean(
         self,
@@ -491,14 +496,10 @@ class WithFunctionals(FieldText, Generic[Data]):
         device = self._request.device
         results = [
             result
-            for fit in self._with_errors().values()
+            for fit in self._solved.values()
             for result in made.evaluated(fit, requested, covariance=covariance, device=device)
         ]
         return merged(results)
-
-    def _with_errors(self) -> Mapping[str, Fit]:
-        """Return the fits with their solutions; only a :class:`Field` has them."""
-        raise NotImplementedError
 
     def _target(self, at: Any, coords: Any, chunks: Any, *where: Any, once: Any = None) -> Target:
         """Return what is evaluated at; `once` are labels in place of fitted ones."""

@@ -12,10 +12,9 @@ import xarray as xr
 
 from xspline.arguments import brief, is_number
 from xspline.labels import uncertainty
-from xspline.labels.derivatives import ROOT
 from xspline.labels.evaluation import history
 from xspline.labels.fit import Fit
-from xspline.labels.uncertainty import DRAWN, DRAWS, Covariance, Requested
+from xspline.labels.uncertainty import DRAWS, ROOT, Covariance, Requested
 from xspline.solve import interval_factor, student_below
 
 PROCEDURES = ("BH", "BY")
@@ -118,18 +117,14 @@ class Estimate:
         Draws of the error tell, over the scale and a draw of what it is off by; each counts where it is largest
         (Ruppert, Wand and Carroll 2003, section 6.5).
         """
-        fit, axis, batch = self.fit, len(self.fit.space.shape), self.fit.variable.batch_dims
+        fit, batch = self.fit, self.fit.variable.batch_dims
         n = max(uncertainty.number_of_draws(fit, self.requested), DRAWS)
         rng = np.random.default_rng([self.requested.seed, 1])
-        size = max(self.value.size, 1) if self.value.chunks is None else DRAWN // 16  # about that of a chunk
-        most = max(DRAWN // size, 1)
+        labels = self.value.size if self.value.chunks is None else None
         over = [dim for dim in self.value.dims if dim not in batch]
         scale, maxima = self.scale.where(self.scale > 0), []
-        for part in uncertainty.deviations(fit, n, rng, self.requested):
-            for first in range(0, part.shape[axis], most):
-                some = fit.along(ROOT, part[(slice(None),) * axis + (slice(first, first + most),)])
-                drawn = self.evaluated(some.select(fit.selected))
-                maxima.append((abs(drawn) / scale).max(over))
+        for some in uncertainty.along_roots(fit, uncertainty.deviations(fit, n, rng, self.requested), labels):
+            maxima.append((abs(self.evaluated(some.select(fit.selected))) / scale).max(over))
         degrees = self.degrees.fillna(1.0)
         relative = rng.chisquare(degrees, (n, *degrees.shape)) / degrees.values
         largest = xr.concat(maxima, ROOT) / xr.DataArray(relative, dims=(ROOT, *batch)) ** 0.5

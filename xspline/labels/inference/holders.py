@@ -118,7 +118,7 @@ def solve_differing(
         raise ValueError(
             "penalty='holders' predicts each holder from the others, which do not know its offset; pass penalty='reml'"
         )
-    settled = {name: _Search(statistics, name, wanted, request).settled() for name in statistics.variables}
+    settled = {name: _settled(statistics, name, wanted, request) for name in statistics.variables}
     frame, of = statistics.space.frame, _holder_of(statistics, wanted.names)
     sums = {
         name: levels.applied([part.sums[name] for part in statistics.parts], of, frame)
@@ -141,69 +141,62 @@ def _holder_of(statistics: Statistics[Any], names: tuple[str, ...]) -> list[int]
     return [names.index(part.holder) for part in statistics.parts]
 
 
-@dataclass(frozen=True)
-class _Search:
-    """The search for the levels of one variable."""
+def _settled(
+    statistics: Statistics[Any], name: str, wanted: Differing, request: Request, rounds: int = 100
+) -> tuple[Levels, Any, dict[str, Any]]:
+    """Return the likeliest levels of one variable, the penalty, and how that was chosen.
 
-    statistics: Statistics[Any]
-    name: str
-    wanted: Differing
-    request: Request
-
-    def settled(self, rounds: int = 100) -> tuple[Levels, Any, dict[str, Any]]:
-        """Return the likeliest levels, the penalty, and how that was chosen.
-
-        The choice follows the levels until these move by a hundredth of their error, and stays then.
-        """
-        space, request = self.statistics.space, self.request
-        sums = [part.sums[self.name] for part in self.statistics.parts]
-        of = _holder_of(self.statistics, self.wanted.names)
-        levels = self.wanted.start(np.broadcast_shapes(*(s.batch for s in sums)))
-        resources = execution.resources(request.device)
-        penalty, chosen = request.penalty, not is_choice(request.penalty)
-        choice: dict[str, Any] = {}
-        for round_ in range(rounds):
-            applied = levels.applied(sums, of, space.frame)
-            total = Sums.merge(applied, space.frame)
-            if chosen and isinstance(penalty, Penalty):
-                solution = solve(total, space, penalty, request.solver, resources=resources)
-            else:
-                solution, penalty, choice = solution_of(
-                    total, space, request.penalty, request.solver, applied, resources
-                )
-            border = Border(levels, applied, of, solution.factorisation, space.frame)
-            if self.wanted.offsets and not round_:
-                levels = replace(levels, ratio=self._told(border))
-                if np.isinf(levels.ratio).any():
-                    continue
-            levels, change = border.improved(solution.coefficients, noise=self.wanted.noise)
-            if change < 1e-6:
-                break
-            chosen |= change < 0.01
+    The choice follows the levels until these move by a hundredth of their error, and stays then.
+    """
+    space = statistics.space
+    sums = [part.sums[name] for part in statistics.parts]
+    of = _holder_of(statistics, wanted.names)
+    levels = wanted.start(np.broadcast_shapes(*(s.batch for s in sums)))
+    resources = execution.resources(request.device)
+    penalty, chosen = request.penalty, not is_choice(request.penalty)
+    choice: dict[str, Any] = {}
+    for round_ in range(rounds):
+        applied = levels.applied(sums, of, space.frame)
+        total = Sums.merge(applied, space.frame)
+        if chosen and isinstance(penalty, Penalty):
+            solution = solve(total, space, penalty, request.solver, resources=resources)
         else:
-            warn(
-                f"{self.name}: levels of holders still move after {rounds} rounds, by {change:.2g} of their errors; "
-                "give noise={name: standard deviation, ...}"
+            solution, penalty, choice = solution_of(
+                total, space, request.penalty, request.solver, applied, resources
             )
-        return levels, penalty, choice
+        border = Border(levels, applied, of, solution.factorisation, space.frame)
+        if wanted.offsets and not round_:
+            levels = replace(levels, ratio=_told(border, name))
+            if np.isinf(levels.ratio).any():
+                continue
+        levels, change = border.improved(solution.coefficients, noise=wanted.noise)
+        if change < 1e-6:
+            break
+        chosen |= change < 0.01
+    else:
+        warn(
+            f"{name}: levels of holders still move after {rounds} rounds, by {change:.2g} of their errors; "
+            "give noise={name: standard deviation, ...}"
+        )
+    return levels, penalty, choice
 
-    def _told(self, border: Border) -> np.ndarray:
-        """Return the ratios, infinite for members whose offsets nothing tells; an error where these are all."""
-        determined = border.determined
-        if not determined.any():
-            if not border.weight[self.wanted.names.index(self.wanted.reference)].any():
-                raise SingularSystemError(
-                    f"the reference {self.wanted.reference!r} has no observations of {self.name!r}, which others could "
-                    "be compared with; name another one, reference=..."
-                )
-            known = border.held & (border.apart > 1e-8)
-            lost = [self.wanted.names[h] for i, h in enumerate(border.levels.free) if not known[i].any()]
+
+def _told(border: Border, name: str) -> np.ndarray:
+    """Return the ratios, infinite for members whose offsets nothing tells; an error where these are all."""
+    levels, determined = border.levels, border.determined
+    if not determined.any():
+        if not border.weight[levels.names.index(levels.reference)].any():
             raise SingularSystemError(
-                f"nothing tells the offsets of {', '.join(map(repr, lost or self.wanted.names))} from the field: the "
-                f"observations of {self.name!r} have to lie beside each other's, or a penalty has to join them; pass "
-                "a penalty, such as xs.Roughness(1e-3), or leave a holder out, .without(...)"
+                f"the reference {levels.reference!r} has no observations of {name!r}, which others could be compared "
+                "with; name another one, reference=..."
             )
-        return np.where(determined, border.levels.ratio, np.inf)
+        free = ", ".join(repr(levels.names[h]) for h in levels.free)
+        raise SingularSystemError(
+            f"nothing tells the offsets of {free} from the field: the "
+            f"observations of {name!r} have to lie beside each other's, or a penalty has to join them; pass a "
+            "penalty, such as xs.Roughness(1e-3), or leave a holder out, .without(...)"
+        )
+    return np.where(determined, levels.ratio, np.inf)
 
 
 # ---- what is known of them

@@ -180,12 +180,6 @@ class Border:
         known = np.broadcast_to(self.factorisation.determined, self.batch)
         return np.asarray(reference & known & (self._spectrum[0] > 1e-8).all(axis=-1))
 
-    @property
-    def apart(self) -> Array:
-        """Return the share of each holder's weight that the field does not take for its own, [F, b..]."""
-        values, vectors = self._spectrum
-        return np.moveaxis(np.sum(vectors**2 * values[..., None, :], axis=-1), -1, 0)
-
     @cached_property
     def inverse_root(self) -> Array:
         """R with R Rᵀ = S⁻¹, [F, F, b..]; zeros for holders without observations and where nothing is determined."""

@@ -25,22 +25,14 @@ from xspline.solve.errors import warn
 from xspline.spaces import Basis, BSpline, Union
 from xspline.sums import Tally
 
-#: Times the limit of what errors show from which the largest residual is worth a warning, so that tails are none.
-CERTAIN = 2.0
 #: Share of observations that are there twice from which it matters, about 1 % of the variance; ten times that warns.
 REPEATED = 0.01
 
 
 def concerns(fit: Fit) -> list[Finding]:
     """Return what is not fine, as far as it is known without further computation."""
-    if fit.is_lazy:
-        return []
-    if fit.fine is not None:
-        return [finding for finding in [*_fine(fit), *_left_out(fit), *_errors(fit)] if finding.advice]
-    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_walls(fit)]
-    return [
-        finding for finding in [*choice, *_condition(fit), *_left_out(fit), *_errors(fit)] if finding.advice
-    ]
+    known = [] if fit.is_lazy else [*_of_choice(fit), *_left_out(fit), *_errors(fit)]
+    return [finding for finding in known if finding.advice]
 
 
 def warn_of(fits: Mapping[str, Fit]) -> None:
@@ -53,22 +45,16 @@ def warn_of(fits: Mapping[str, Fit]) -> None:
 
 def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
+    single = [] if fit.fine is not None else [*_functions(fit), *_evenness(fit)]
+    solved = [*single, *_batch(fit), *_units(fit), *_residual(fit), *_robust(fit)]
+    return [*_of_choice(fit), *solved, *_left_out(fit), *_errors(fit)]
+
+
+def _of_choice(fit: Fit) -> list[Finding]:
+    """Return what is known of what was chosen."""
     if fit.fine is not None:
-        return [
-            *_fine(fit),
-            *_left_out(fit),
-            *_batch(fit),
-            *_units(fit),
-            *_residual(fit),
-            *_robust(fit),
-            *_errors(fit),
-        ]
-    ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
-    even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
-    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_functions(fit), *_knots(fit), *_walls(fit)]
-    system = list(_condition(fit)) or [Finding("condition", even)]
-    of_errors = [*_residual(fit), *_robust(fit), *_errors(fit)]
-    return [*choice, *system, *_left_out(fit), *_batch(fit), *_units(fit), *of_errors]
+        return list(_fine(fit))
+    return [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_walls(fit), *_condition(fit)]
 
 
 # ---- one subject each
@@ -176,26 +162,19 @@ def _knots(fit: Fit) -> Iterator[Finding]:
 
 
 def _finer(fit: Fit, names: list[str]) -> str:
-    """Return advice for coordinates whose functions are all in use: a line with more, as far as there are labels."""
+    """Return advice with a line that has twice as many splines along some coordinates."""
     bases: dict[str, Basis] = {name: fit.space.basis(name) for name in fit.space.names}
-    finer = {name: more for name in names if (more := _with_more(fit, name)) is not None}
-    if not finer:
-        return "there are no more labels than functions: fit() without bases follows what these leave"
-    return f"take more and compare, for example fit({defaults.code(fit.space, {**bases, **finer})})"
-
-
-def _with_more(fit: Fit, name: str) -> Basis | None:
-    """Return a basis with twice as many splines, or as many as there are labels; None where it has that many."""
-    basis = fit.space.basis(name)
-    terms = basis.terms if isinstance(basis, Union) else (basis,)
-    (spline,) = (term for term in terms if isinstance(term, BSpline))
-    labels = (fit.statistics._fitted or {}).get(name)
-    most = fit.total.count.max() if labels is None else np.unique(labels).size
-    size = min(2 * spline.count, int(most) - sum(term.count for term in terms) + spline.count)
-    if size <= spline.count:
-        return None
-    more = replace(spline, size=size, knots=None, spacing=None)
-    return Union(tuple(more if term is spline else term for term in terms)) if len(terms) > 1 else more
+    for name in names:
+        basis = bases[name]
+        finer = tuple(
+            replace(term, size=2 * term.count, knots=None, spacing=None)
+            if isinstance(term, BSpline)
+            else term
+            for term in (basis.terms if isinstance(basis, Union) else (basis,))
+        )
+        bases[name] = Union(finer) if isinstance(basis, Union) else finer[0]
+    line = f"fit({defaults.code(fit.space, bases)})"
+    return f"take more and compare, for example {line}; fit() without bases follows what functions leave"
 
 
 def _walls(fit: Fit) -> Iterator[Finding]:
@@ -217,6 +196,14 @@ def _walls(fit: Fit) -> Iterator[Finding]:
             "or degree=1 with order=1), and close walls of cells that touch at corners alone"
         )
         yield Finding("walls", text, advice, warns=True)
+
+
+def _evenness(fit: Fit) -> Iterator[Finding]:
+    """How far from singular a system is that is not nearly so."""
+    if fit.weak is None:
+        ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
+        even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
+        yield Finding("condition", even)
 
 
 def _condition(fit: Fit) -> Iterator[Finding]:
@@ -355,9 +342,7 @@ def _gross(seen: Mapping[str, Any]) -> Iterator[Finding]:
             f"where {seen['limit']:.2g} is the most to expect; {seen['at']}"
         )
         advice = "look at them, and drop what is wrong, or fit(robust=True)"
-        yield Finding(
-            "outliers", text, advice, warns=seen["matters"] and seen["largest"] > CERTAIN * seen["limit"]
-        )
+        yield Finding("outliers", text, advice, warns=seen["matters"])
     elif seen["tails"] > 0:
         text = (
             f"{seen['tails']:.2g} of residuals{of} are beyond 3 standard deviations, of normal errors .0027"

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import logging
 import os
 import re
 import time
@@ -31,17 +30,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from xspline.arguments import brief
-from xspline.execution import replacing, retrying
+from xspline.execution import LIMITS, replacing, retrying
 
-#: Version of the layout; a reader refuses a later one. Those before 3 had no digest over all, and coordinates as xarray
-#: stores them: the form of the Datasets that `to_dataset` returns.
-SCHEMA, WITHOUT_DIGEST = 3, 2
+#: Version of the layout; a reader refuses a later one.
+SCHEMA = 3
 ATTRIBUTE, DIGEST = "xspline", "xspline_digest"  # that hold the JSON, and the digest
-#: How often a file is read that another process replaces again and again meanwhile.
-READS = 10
-#: A moment: longer than the name of a directory is missing while it is replaced, and than reads go on that failed
-#: beside another.
-MOMENT_SECONDS = 0.05
 _IN_PART = ("append_dim", "compute", "group", "region")
 _OF_A_PART = re.compile(r"part\d+__")
 _BROKEN = "the file was changed or damaged; write it again, or ask who wrote it for it again"
@@ -64,15 +57,16 @@ def read(path: Any, build: Callable[[xr.Dataset], T], **kwargs: Any) -> T:
         The file is damaged, of another kind or of a later version.
     """
     _check_path(path)
-    left = READS
     while True:
-        before, left = _identity(path), left - 1
+        before = _identity(path)
         try:
             return _built(path, build, open_dataset(path, **kwargs))
         except Exception:
             if before is None and _is_local(path):
-                time.sleep(MOMENT_SECONDS)
-            if not left or _identity(path) == before:
+                time.sleep(
+                    LIMITS.retry_pauses[0]
+                )  # a directory has no name for a moment while it is replaced
+            if _identity(path) == before:
                 raise
 
 
@@ -88,7 +82,7 @@ def _built(path: Any, build: Callable[[xr.Dataset], T], dataset: xr.Dataset) -> 
 def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
     """Return the contents of a Zarr store or a NetCDF file, loaded and checked, in the form of `to_dataset`."""
     raw: dict[str, Any] = {"decode_cf": False}
-    opened, where = None, f"group {kwargs['group']!r} of {path}" if kwargs.get("group") else path
+    where = f"group {kwargs['group']!r} of {path}" if kwargs.get("group") else path
     try:
         if _is_local(path) and Path(path).is_file() and not str(path).endswith(".zip"):
             opened = xr.open_dataset(path, **raw | kwargs)
@@ -107,32 +101,10 @@ def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
         if isinstance(error, OSError) and ((error.errno or 0) > 0 or _identity(path) is None):
             raise  # the system, the network or the path, not what the file holds
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        if opened is None:
-            _forget(error)
         raise ValueError(
             f"{where} cannot be read as a Zarr store or NetCDF file ({reason}): {_BROKEN}"
         ) from error
     return _unsealed(stored)
-
-
-def _forget(error: BaseException) -> None:
-    """Drop the tasks of Zarr that failed beside the first, which the frames of its error keep, in silence.
-
-    Zarr opens the arrays of a group at once, and asyncio prints what nobody asked the others for.
-    """
-    logger = logging.getLogger("asyncio")
-    logger.addFilter(_is_no_stray)
-    try:
-        cause: BaseException | None = error
-        while cause is not None:
-            cause.__traceback__, cause = None, cause.__context__
-        time.sleep(MOMENT_SECONDS)
-    finally:
-        logger.removeFilter(_is_no_stray)
-
-
-def _is_no_stray(record: logging.LogRecord) -> bool:
-    return "exception was never retrieved" not in record.getMessage()
 
 
 def _check_path(path: Any) -> None:
@@ -207,7 +179,7 @@ def _sealed(dataset: xr.Dataset) -> xr.Dataset:
         dtype = variable.dtype.str if variable.dtype.kind in "mMbSUO" else ""
         if dtype or not _OF_A_PART.match(str(name)):  # `Part.digest` covers those
             stored[str(name)] = {"dtype": dtype, "attrs": attrs}
-    meta = json.loads(dataset.attrs[ATTRIBUTE]) | {"schema": SCHEMA, "stored": stored}
+    meta = json.loads(dataset.attrs[ATTRIBUTE]) | {"stored": stored}
     text = json.dumps(
         meta, default=lambda x: x.tolist() if isinstance(x, np.ndarray | np.generic) else str(x)
     )
@@ -215,14 +187,11 @@ def _sealed(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def _unsealed(dataset: xr.Dataset) -> xr.Dataset:
-    """Inverse of `_sealed`, checking the digest; files of a former schema are decoded by xarray."""
+    """Inverse of `_sealed`, checking the digest."""
     if ATTRIBUTE not in dataset.attrs:
         return dataset  # `read_meta` says what it is not
     text = dataset.attrs[ATTRIBUTE]
-    meta, expected = _parsed(text), dataset.attrs.get(DIGEST)
-    if meta["schema"] <= WITHOUT_DIGEST and expected is None:
-        return xr.decode_cf(dataset)
-    stored = meta.get("stored", {})
+    stored, expected = _parsed(text).get("stored", {}), dataset.attrs.get(DIGEST)
     if missing := sorted(set(stored) - set(map(str, dataset.variables))):
         raise ValueError(f"the file lacks the arrays {missing}: {_BROKEN}")
     if expected != (digest := _digest(dataset.variables, stored, text)):
@@ -315,16 +284,14 @@ class Stored(ABC):
         """Write to a Zarr store; `kwargs` as for :meth:`xarray.Dataset.to_zarr`.
 
         There is no consolidated metadata (which Zarr 3 does not define) unless asked for. Text is written with variable
-        length: Zarr 3 does not define text of fixed length either. Chunks carry their CRC-32C, and a digest covers
-        everything: what opens is what was written. A store on a local path takes its name once all of
-        it is written; where that fails, what was there stays. Read it again with ``xs.open_statistics`` or
-        ``xs.open_field``.
+        length: Zarr 3 does not define text of fixed length either. A digest covers everything: what opens is what was
+        written. A store on a local path takes its name once all of it is written; where that fails, what was there
+        stays. Read it again with ``xs.open_statistics`` or ``xs.open_field``.
         """
         dataset = _sealed(self.to_dataset())
         text = {name: v.astype(object) for name, v in dataset.variables.items() if v.dtype.kind == "U"}
         with _target(path, kwargs, ("w", "w-")) as target:
-            encoding = _with_checksums(dataset, kwargs)
-            dataset.assign(text).to_zarr(target, **{"consolidated": False, **kwargs, "encoding": encoding})
+            dataset.assign(text).to_zarr(target, **{"consolidated": False, **kwargs})
 
     def to_netcdf(self, path: Any, **kwargs: Any) -> None:
         """Write to a NetCDF file; `kwargs` as for :meth:`xarray.Dataset.to_netcdf`.
@@ -336,17 +303,6 @@ class Stored(ABC):
             raise TypeError(f"a path is needed to write NetCDF to, not {brief(path)}")
         with _target(path, kwargs, ("w",)) as target:
             _sealed(self.to_dataset()).to_netcdf(target, **kwargs)
-
-
-def _with_checksums(dataset: xr.Dataset, kwargs: Mapping[str, Any]) -> dict[Any, Any]:
-    """Return an encoding by which each chunk of a Zarr store carries its CRC-32C; format 2 has no such codec."""
-    import zarr.codecs  # 0.2 s: not before there is something to write
-
-    given = {**(kwargs.get("encoding") or {})}
-    if (kwargs.get("zarr_format") or zarr.config.get("default_zarr_format", 3)) == 2:
-        return given
-    codecs = zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()
-    return {name: {"compressors": codecs} | dict(given.get(name, {})) for name in dataset.variables}
 
 
 @contextmanager

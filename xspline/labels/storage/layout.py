@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -16,62 +16,48 @@ from xspline.spaces import Space
 from xspline.sums import Sums
 
 
-class Contents(NamedTuple):
-    """Statistics as they are stored: the attributes of that name, without what is lazy."""
+def to_dataset(statistics: Any) -> xr.Dataset:
+    """Return statistics, without what is lazy, as arrays and one JSON attribute."""
+    contents: dict[str, Any] = {}
+    parts = [_stored_part(part, f"part{i}__", contents) for i, part in enumerate(statistics.parts)]
+    variables = []
+    for k, variable in enumerate(statistics.variables.values()):
+        own = set(variable.batch_dims)
+        levels = variable.levels  # a MultiIndex is stored as the coordinates that it is made of
+        coords = variable.batch.coords.items()
+        batch = {n: c for n, c in coords if set(c.dims) <= own and str(n) not in levels}
+        contents |= {f"batch{k}__{n}": files.stored_coordinate(c, f"batch{k}__") for n, c in batch.items()}
+        variables.append({**variable.to_dict(), "batch": [str(n) for n in batch]})
+    fitted = {n: c for n, c in (statistics._fitted or {}).items() if c.dims in ((), (n,))}
+    contents |= {f"fitted__{n}": files.stored_coordinate(c, "fitted__") for n, c in fitted.items()}
+    meta = {
+        "schema": files.SCHEMA,
+        "content": "statistics",
+        "space": json.loads(statistics.space.to_json()),
+        "parts": parts,
+        "variables": variables,
+        "is_dataset": statistics._is_dataset,
+        "collapsed": statistics._collapsed,
+        "fitted": sorted(f"fitted__{n}" for n in fitted),
+    }
+    return xr.Dataset(contents, attrs={files.ATTRIBUTE: json.dumps(meta)})
 
-    space: Space
-    parts: tuple[Part, ...]
-    variables: Mapping[str, Variable]
-    is_dataset: bool
-    collapsed: bool
-    fitted: Mapping[str, xr.DataArray] | None
 
-    def to_dataset(self) -> xr.Dataset:
-        """Return them as arrays and one JSON attribute."""
-        contents: dict[str, Any] = {}
-        parts = [_stored_part(part, f"part{i}__", contents) for i, part in enumerate(self.parts)]
-        variables = []
-        for k, variable in enumerate(self.variables.values()):
-            own = set(variable.batch_dims)
-            levels = variable.levels  # a MultiIndex is stored as the coordinates that it is made of
-            coords = variable.batch.coords.items()
-            batch = {n: c for n, c in coords if set(c.dims) <= own and str(n) not in levels}
-            contents |= {
-                f"batch{k}__{n}": files.stored_coordinate(c, f"batch{k}__") for n, c in batch.items()
-            }
-            variables.append({**variable.to_dict(), "batch": [str(n) for n in batch]})
-        fitted = {n: c for n, c in (self.fitted or {}).items() if c.dims in ((), (n,))}
-        contents |= {f"fitted__{n}": files.stored_coordinate(c, "fitted__") for n, c in fitted.items()}
-        meta = {
-            "schema": files.WITHOUT_DIGEST,
-            "content": "statistics",
-            "space": json.loads(self.space.to_json()),
-            "parts": parts,
-            "variables": variables,
-            "is_dataset": self.is_dataset,
-            "collapsed": self.collapsed,
-            "fitted": sorted(f"fitted__{n}" for n in fitted),
-        }
-        return xr.Dataset(contents, attrs={files.ATTRIBUTE: json.dumps(meta)})
-
-    @classmethod
-    def from_dataset(cls, dataset: xr.Dataset) -> Contents:
-        """Inverse of `to_dataset`, checking version and digests; raises as `Statistics.from_dataset` does."""
-        meta = files.read_meta(dataset, "statistics")
-        space = Space.from_json(json.dumps(meta["space"]))
-        parts: list[Part] = []
-        for described in meta["parts"]:
-            parts.append(_restored_part(dataset, described, parts))
-        variables = {}
-        for k, described in enumerate(meta["variables"]):
-            batch = {
-                name: files.restored_coordinate(dataset, f"batch{k}__", name) for name in described["batch"]
-            }
-            variables[described["name"]] = Variable.from_dict(described, batch)
-        names = [stored.removeprefix("fitted__") for stored in meta["fitted"]]
-        fitted = {name: files.restored_coordinate(dataset, "fitted__", name) for name in names}
-        complete = fitted if len(fitted) == len(space.names) else None
-        return cls(space, tuple(parts), variables, meta["is_dataset"], meta["collapsed"], complete)
+def from_dataset(dataset: xr.Dataset) -> tuple[Any, ...]:
+    """Return the attributes of statistics, checking version and digests; raises as `Statistics.from_dataset` does."""
+    meta = files.read_meta(dataset, "statistics")
+    space = Space.from_json(json.dumps(meta["space"]))
+    parts: list[Part] = []
+    for described in meta["parts"]:
+        parts.append(_restored_part(dataset, described, parts))
+    variables = {}
+    for k, described in enumerate(meta["variables"]):
+        batch = {name: files.restored_coordinate(dataset, f"batch{k}__", name) for name in described["batch"]}
+        variables[described["name"]] = Variable.from_dict(described, batch)
+    names = [stored.removeprefix("fitted__") for stored in meta["fitted"]]
+    fitted = {name: files.restored_coordinate(dataset, "fitted__", name) for name in names}
+    complete = fitted if len(fitted) == len(space.names) else None
+    return space, tuple(parts), variables, meta["is_dataset"], meta["collapsed"], complete
 
 
 def _stored_part(part: Part, prefix: str, contents: dict[str, Any]) -> dict[str, Any]:

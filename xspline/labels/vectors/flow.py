@@ -7,14 +7,14 @@ With R the radius of the Earth, ∂/∂x eastward and ∂/∂y northward per met
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from xspline.arguments import brief, checked
 from xspline.labels.derivatives import EARTH_RADIUS, degrees_of, on_sphere
-from xspline.labels.evaluation import history, per
+from xspline.labels.evaluation import attributes, per
 from xspline.labels.field_base import FieldBase
 from xspline.labels.read.observations import Variable
 from xspline.spaces.conversions import are_one
@@ -99,25 +99,24 @@ def _combined(
             f"{first.name!r} has units {first.units!r} and {name!r} {second.units!r}, whose slopes do not add up; "
             "convert one of them before the fit"
         )
-    east = _slope(a, "longitude", at, stderr, options)
-    north = _slope(b, "latitude", east.value if at is None else at, stderr, options)
-    beside = b.predict(north.value, stderr=stderr, **options)
+    east, east_error = _slope(a, "longitude", at, stderr, options)
+    north, north_error = _slope(b, "latitude", east if at is None else at, stderr, options)
+    beside = b.predict(north, stderr=stderr, **options)
     beside = beside if isinstance(beside, xr.Dataset) else beside.to_dataset()
     (lat,) = (n for n in b.space.names if b.space.axis(n).role == "latitude")
-    metric = np.tan(np.deg2rad(degrees_of(b.space, north.value.coords[lat]))) / EARTH_RADIUS
-    results = {what: east.value + sign * (north.value - metric * beside[name])}
+    metric = np.tan(np.deg2rad(degrees_of(b.space, north.coords[lat]))) / EARTH_RADIUS
+    results = {what: east + sign * (north - metric * beside[name])}
     if stderr:
-        own = north.error + abs(metric) * beside[f"{name}_stderr"]
-        results[f"{what}_stderr"] = (east.error**2 + own**2) ** 0.5
+        own = north_error + abs(metric) * beside[f"{name}_stderr"]
+        results[f"{what}_stderr"] = (east_error**2 + own**2) ** 0.5
     for key, result in results.items():
-        attrs = {
-            "long_name": f"{'standard error of ' * (key != what)}{what}",
-            "units": "s-1" if first.units in ("m s-1", "m/s") else per(first.units, ("m", 1)),
-            "history": history(first.history, f"{what}({'stderr=True' * (key != what)})"),
-            "comment": _COMMENT * (key != what),
-        }
-        named = result.transpose(*east.value.dims).rename(key)
-        results[key] = named.drop_attrs().assign_attrs({k: text for k, text in attrs.items() if text})
+        units = "s-1" if first.units in ("m s-1", "m/s") else per(first.units, ("m", 1))
+        is_error = key != what
+        long_name, call = f"{'standard error of ' * is_error}{what}", f"{what}({'stderr=True' * is_error})"
+        attrs = attributes(units, long_name, first.history, call) | (
+            {"comment": _COMMENT} if is_error else {}
+        )
+        results[key] = result.transpose(*east.dims).rename(key).drop_attrs().assign_attrs(attrs)
     return xr.Dataset(results) if stderr else results[what]
 
 
@@ -134,15 +133,10 @@ def _component(what: str, field: Any) -> tuple[str, Variable]:
     return name, variable
 
 
-class _Slope(NamedTuple):
-    value: xr.DataArray
-    error: Any  # None where it was not requested
-
-
-def _slope(field: Any, role: str, at: Any, stderr: bool, options: dict[str, Any]) -> _Slope:
-    """Return the derivative eastward or northward, per metre, and its standard error."""
+def _slope(field: Any, role: str, at: Any, stderr: bool, options: dict[str, Any]) -> tuple[xr.DataArray, Any]:
+    """Return the derivative eastward or northward, per metre, and its standard error where that is requested."""
     names = on_sphere(field.space)
     slopes = field.gradient(at, dims=names, geometry="sphere", stderr=stderr, **options)
     (along,) = (n for n in names if field.space.axis(n).role == role)
     name = f"d{next(iter(field.variables))}_d{along}"
-    return _Slope(slopes[name], slopes[f"{name}_stderr"] if stderr else None)
+    return slopes[name], slopes[f"{name}_stderr"] if stderr else None
