@@ -16,9 +16,8 @@ from xspline.kriging.places import Places
 from xspline.kriging.pyramid import DENSE, NEIGHBOURS, WIDER, Array, Pyramid, metric_of
 from xspline.kriging.search import SLOPED, SMOOTHEST, Prior, likeliest
 
-#: Items of windows, of each level: half of what a place has as neighbours. Half of the windows see only observations.
-WIDE = tuple(number // 2 for number in NEIGHBOURS)
-NEAR = (sum(WIDE),)
+#: Items of windows, of each level: half of what a place has as neighbours.
+WINDOW = tuple(number // 2 for number in NEIGHBOURS)
 #: Windows of a search that starts.
 FEW = 24
 #: Observations of the only window, up to which searches start with it, of more with small windows, and up to which what
@@ -173,7 +172,6 @@ def _windows(
     for i in sampled:
         p = pyramids[i]
         centres = p.places[rng.permutation(p.count)[:each]]
-        lists = p.lists(centres[::2], NEAR) + p.lists(centres[1::2], WIDE)
-        local += Windows.of(p, lists).items
+        local += Windows.of(p, p.lists(centres, WINDOW)).items
     few = Windows(largest.spread, local[:: max(len(local) // FEW, 1)])
     return few, everything if largest.count <= DENSE else Windows(largest.spread, local)
