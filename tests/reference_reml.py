@@ -6,13 +6,12 @@ of matrices, gradients by differences.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize
+from scipy import linalg
 
 Floats = NDArray[np.float64]
 
@@ -102,20 +101,3 @@ SCORES = {"reml": reml, "gcv": gcv}
 def score(systems: Sequence[Rows], rho: Sequence[float], method: str = "reml") -> float:
     """The score of batch members that share strengths: the sum of theirs."""
     return sum(SCORES[method](rows, rho) for rows in systems)
-
-
-def choose(systems: Rows | Sequence[Rows], method: str = "reml") -> Floats:
-    """ρ = log λ at the smallest score: best of a lattice over decades, then BFGS with central differences."""
-    each = [systems] if isinstance(systems, Rows) else list(systems)
-    weight = np.mean([rows.w.mean() for rows in each])
-    decades = np.log(weight * len(each[0].y)) + np.log(10) * np.arange(-8.0, 3.0, 2.0)
-
-    def value(rho: Sequence[float]) -> float:
-        return score(each, rho, method)
-
-    start = min(itertools.product(decades, repeat=len(each[0].penalties)), key=value)
-    scale = max(1.0, abs(value(start)))
-    minimum = optimize.minimize(
-        lambda rho: value(rho) / scale, start, jac="3-point", method="BFGS", options={"gtol": 1e-10}
-    )
-    return np.asarray(minimum.x)

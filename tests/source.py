@@ -72,27 +72,3 @@ def functions(path: Path) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionD
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
             yield node, node.end_lineno - body[0].lineno + 1 if body else 0
-
-
-# The attribute of a node that holds an identifier.
-_NAMED = {
-    ast.Name: "id",
-    ast.arg: "arg",
-    ast.keyword: "arg",
-    ast.Attribute: "attr",
-    ast.FunctionDef: "name",
-    ast.AsyncFunctionDef: "name",
-    ast.ClassDef: "name",
-    ast.ExceptHandler: "name",
-    ast.MatchAs: "name",
-    ast.MatchStar: "name",
-}
-
-
-def identifiers(path: Path) -> Iterator[tuple[str, int]]:
-    """Each name that a file defines, binds or reads, with its line."""
-    for node in nodes_of(path):
-        if isinstance(node, ast.alias):
-            yield (node.asname or node.name).split(".")[-1], node.lineno
-        elif (attribute := _NAMED.get(type(node))) and (name := getattr(node, attribute)) is not None:
-            yield name, node.lineno

@@ -37,18 +37,6 @@ def test_the_documentation_of_fit_names_every_solver() -> None:
     assert all(f'"{solver}"' in (xs.fit.__doc__ or "") for solver in SOLVERS)
 
 
-def test_types_and_errors_that_users_meet_are_public() -> None:
-    expected = {"Axis", "Basis", "Draws", "Field", "Penalty", "Plan", "Space", "Statistics"}
-    expected |= {
-        "ClusterLostError",
-        "ConvergenceError",
-        "SingularSystemError",
-        "TooLargeError",
-        "WorkerMemoryError",
-    }
-    assert expected <= set(xs.__all__)
-
-
 def test_all_names_what_is_public_and_no_more() -> None:
     public = {name for name, value in vars(xs).items() if name[0] != "_" and not inspect.ismodule(value)}
     assert set(xs.__all__) == public - {"annotations"} | {"synthetic"}
@@ -64,42 +52,7 @@ def test_warnings_point_at_the_line_of_the_user() -> None:
     assert {w.filename for w in (*from_method, *from_function)} == {__file__}
 
 
-def test_signatures_are_those_of_the_contract() -> None:
-    assert parameters(xs.fit) == [
-        "data",
-        "space",
-        "penalty",
-        "weights",
-        "holder",
-        "solver",
-        "device",
-        "compute",
-        "checkpoint",
-        "missing_chunks",
-        "seconds",
-        "fine",
-        "robust",
-        "errors",
-        "offsets",
-        "noise",
-        "reference",
-        "support",
-        "bases",
-    ]
-    assert parameters(xs.statistics) == [
-        "data",
-        "space",
-        "weights",
-        "holder",
-        "device",
-        "compute",
-        "checkpoint",
-        "missing_chunks",
-        "seconds",
-        "errors",
-        "support",
-        "bases",
-    ]
+def test_methods_of_fields_take_the_same_arguments() -> None:
     where = ["chunks", "device", "extrapolate", "mask"]
     errors = ["stderr", "method", "draws", "seed", "smoothing_uncertainty"]
     assert parameters(xs.Field.predict) == ["self", "at", *where, *errors, "coords"]

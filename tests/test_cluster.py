@@ -43,18 +43,6 @@ def test_same_bits_on_threads_and_on_workers(store: Path, expected: bytes, clien
     assert bits(open_store(store).spline.fit(BASES, penalty=0.1)) == expected
 
 
-def test_regions_of_a_lazily_indexed_store_agree_with_chunks(store: Path, client: Client) -> None:
-    lazy = open_store(store, chunks=None)
-    field = lazy.spline.fit(BASES, penalty=0.1)
-    again = open_store(store, chunks=None).spline.fit(BASES, penalty=0.1)
-    assert bits(field) == bits(again)
-    chunked = open_store(store).spline.fit(BASES, penalty=0.1)
-    np.testing.assert_allclose(
-        field.fits["sst"].coefficients, chunked.fits["sst"].coefficients, rtol=1e-9, atol=1e-9
-    )
-    assert field.predict().chunks is not None
-
-
 def test_lazy_predictions_are_written_from_workers(store: Path, client: Client, tmp_path: Path) -> None:
     data = open_store(store)
     field = data.spline.fit(BASES, penalty=0.1)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 
 import numpy as np
 import pytest
-from scipy import special
 
-from benchmarks.coverage import alike, informed, means, older, shares, simulations, trends
+from benchmarks.coverage import alike, means, older, shares, simulations
 from tests import scatter
 
 # Shares of single replicates have standard deviations of 0.010 to 0.034, those of the jackknife 0.011. Beyond bounds
@@ -76,64 +74,11 @@ def test_errors_that_are_alike_in_space_and_time_are_covered_by_what_auto_takes(
 # Simulated fields, and trends
 
 
-@pytest.mark.parametrize("name", simulations.COVARIANCES)
-def test_covariances_are_those_of_matern_and_fall(name: str) -> None:
-    """At ν = 1/2, 3/2, 5/2 and without end; by the modified Bessel function."""
-    r = np.linspace(0.01, 3, 50)
-    smoothness = {"exponential": 0.5, "Matérn 3/2": 1.5, "Matérn 5/2": 2.5}
-    found = simulations.COVARIANCES[name](r)
-    if name in smoothness:
-        nu, a = smoothness[name], np.sqrt(2 * smoothness[name]) * r
-        wanted = 2 ** (1 - nu) / special.gamma(nu) * a**nu * special.kv(nu, a)
-        np.testing.assert_allclose(found, wanted, rtol=1e-12)
-    assert simulations.COVARIANCES[name](np.zeros(1)) == 1 and np.all(np.diff(found) < 0)
-
-
-@pytest.mark.parametrize("layout", simulations.LAYOUTS, ids=lambda layout: layout.name)
-def test_simulated_values_are_labelled_and_have_a_gap(layout: simulations.Layout) -> None:
-    small = dataclasses.replace(layout, shape=tuple(min(size, 100) for size in layout.shape))
-    one = simulations.Simulated.draw(small, simulations.gaussian, 0.1, seed=0)
-    seen = one.data.notnull().to_numpy().ravel()
-    assert 0 < one.gap.mean() < 0.2 and np.array_equal(seen, ~one.gap)
-    assert np.abs(one.data.to_numpy().ravel()[seen] - one.truth[seen]).max() < 0.5
-    assert len(one.data.coords) == small.dimensions
-
-
 def test_kriging_with_the_true_covariance_covers_what_it_says() -> None:
     layout = simulations.Layout((60,), 1, half=0.05, middle=0.55)
     draws = [simulations.Simulated.draw(layout, simulations.matern_3_2, 0.3, seed) for seed in range(200)]
     held = [shares.held(one.kriged - one.truth, one.error) for one in draws]
     assert 0.93 < shares.mean(held) < 0.97
-
-
-def test_who_knows_length_and_noise_krigs_with_an_unknown_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one covariance, one length and one noise the mean over all is universal kriging, by its own equations."""
-    monkeypatch.setattr(informed, "LENGTHS", [simulations.LENGTH])
-    monkeypatch.setattr(informed, "NOISES", [0.3])
-    one = simulations.Simulated.draw(simulations.LINES[0], simulations.matern_3_2, 0.3, seed=0)
-    values, seen = one.data.to_numpy(), ~one.gap
-    between = simulations.matern_3_2(np.abs(one.places - one.places.T) / simulations.LENGTH)
-    bordered = np.ones((seen.sum() + 1,) * 2)
-    bordered[:-1, :-1] = between[np.ix_(seen, seen)] + 0.3**2 * np.eye(seen.sum())
-    bordered[-1, -1] = 0
-    weights = np.linalg.solve(bordered, np.append(values[seen], 0))
-    wanted = between[:, seen] @ weights[:-1] + weights[-1]
-    found = informed.posterior_mean([simulations.matern_3_2], one.places, values)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
-
-
-def test_generalised_least_squares_by_hand() -> None:
-    """Of independent errors it is least squares; of others that of values that were made independent."""
-    time = older.months(trends.YEARS)
-    seconds = trends.elapsed(time)
-    waves = [wave(2 * np.pi * k * seconds / trends.YEAR) for k in (1, 2) for wave in (np.cos, np.sin)]
-    design = np.stack([seconds, np.ones_like(seconds), *waves], axis=1)
-    for persistence in (0.0, 0.8):
-        kept = np.sqrt(1 - persistence**2)
-        whitened = np.concatenate([design[:1], (design[1:] - persistence * design[:-1]) / kept])
-        root = np.linalg.pinv(whitened)
-        wanted = np.sqrt(np.sum(root[0] ** 2))
-        assert trends.generalised(time, persistence) == pytest.approx(wanted, rel=1e-6)
 
 
 # Means over a box

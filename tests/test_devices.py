@@ -91,16 +91,6 @@ def test_a_gpu_gives_the_fit_of_the_host(name: str, chunked: bool, put: Put) -> 
     assert isinstance(field.coefficients.data, np.ndarray)
 
 
-def test_weights_on_a_gpu(put: Put) -> None:
-    data = clouds()
-    weights = xr.where(data.notnull(), 1.0 + data.lat**2 / 900.0, 0.0).transpose(*data.dims)
-    field, moved = (
-        d.spline.fit({**PLACE, "time": SEASON}, penalty=1e-3, weights=w)
-        for d, w in ((data, weights), [a.copy(data=put(a.values)) for a in (data, weights)])
-    )
-    assert apart(moved, field) < 1e-11
-
-
 def test_holders_and_smoothing_of_a_gpu(put: Put) -> None:
     data = clouds()
     field, moved = (
@@ -165,9 +155,17 @@ def same_field(ours: xs.Field, host: xs.Field) -> None:
         np.testing.assert_allclose(on_gpu, other, rtol=0, atol=1e-8 * float(np.abs(other).max()))
 
 
-@pytest.mark.parametrize("penalty", [1e-3, "reml", pytest.param("gcv", marks=pytest.mark.slow)])
-def test_dense_systems_on_a_gpu(penalty: Any, cuda: None) -> None:
-    statistics = clouds().spline.statistics({**PLACE, "time": SEASON})
+@pytest.mark.parametrize(
+    ("bases", "penalty"),
+    [
+        ({**PLACE, "time": SEASON}, 1e-3),
+        ({**PLACE, "time": SEASON}, "reml"),
+        (PLACE, xs.Roughness(1e-3)),  # each month by itself
+        pytest.param({**PLACE, "time": SEASON}, "gcv", marks=pytest.mark.slow),
+    ],
+)
+def test_dense_systems_on_a_gpu(bases: dict[str, Any], penalty: Any, cuda: None) -> None:
+    statistics = clouds().spline.statistics(bases)
     ours, host = (statistics.solve(penalty, solver="dense", device=name) for name in ("cuda", None))
     same_field(ours, host)
 
@@ -198,8 +196,7 @@ def test_a_fit_with_its_smoothing_on_a_gpu(chunked: bool, near: None) -> None:
     same_field(ours, host)
 
 
-@pytest.mark.gpu
-def test_an_undetermined_system_on_a_gpu_is_the_one_of_the_host(near: None) -> None:
+def test_an_undetermined_system_on_a_gpu_is_the_one_of_the_host(cuda: None) -> None:
     statistics = clouds().isel(time=slice(2)).spline.statistics({**PLACE, "time": SEASON})
     said = []
     for name in ("cuda", None):
@@ -207,9 +204,3 @@ def test_an_undetermined_system_on_a_gpu_is_the_one_of_the_host(near: None) -> N
             statistics.solve(0, solver="dense", device=name)
         said.append(str(caught.value))
     assert said[0] == said[1]
-
-
-def test_a_solve_on_an_unknown_device_is_refused() -> None:
-    statistics = clouds().spline.statistics({**PLACE, "time": SEASON})
-    with pytest.raises(ValueError, match=r"device='gpu' is not known; leave it out .* or pass 'cuda'"):
-        statistics.solve(1e-3, device="gpu")

@@ -129,21 +129,6 @@ def test_the_answer_does_not_depend_on_the_level(product: xr.DataArray) -> None:
 # ---- batch and pooled dimensions ------------------------------------------------------------------------------------
 
 
-def test_per_pixel_trend_and_season_equals_least_squares_at_every_pixel() -> None:
-    data = sst(months=36).chunk(time=10)
-    field = data.spline.fit(time=SEASONS)
-    t = field.space.to_float("time", data.time.values)
-    phi = field.space.features[0].design(t)
-    y = data.values.reshape(36, -1).astype(float)
-    expected = np.linalg.lstsq(phi, np.nan_to_num(y), rcond=None)[0]
-    ocean = np.isfinite(y).all(0)
-    got = field.coefficients.values.reshape(4, -1)
-    np.testing.assert_allclose(got[:, ocean], expected[:, ocean], rtol=0, atol=1e-10 * np.abs(expected).max())
-    assert np.isnan(got[:, ~ocean]).all()
-    count = field.summary()["count"]
-    assert count.dims == ("lat", "lon") and set(np.unique(count)) == {0, 36}
-
-
 def test_trend_map_is_one_term_of_the_union() -> None:
     data = sst(months=36)
     field = data.spline.fit(time=SEASONS)
@@ -157,25 +142,6 @@ def test_trend_map_is_one_term_of_the_union() -> None:
     whole = field.select(time=xs.Polynomial).predict() + season
     np.testing.assert_allclose(whole, field.predict(), atol=1e-12)
     assert abs(float(season.sel(lat=0, lon=200, method="nearest").mean())) < 1e-2
-
-
-def test_gappy_pixels_are_solved_one_by_one() -> None:
-    data = sst(months=36, gaps=0.3)
-    data[:, 3, 20] = np.nan
-    data[4:, 4, 20] = np.nan
-    data[3:, 5, 20] = np.nan
-    field = data.chunk(lat=5, time=9).spline.fit(time=SEASONS)
-    phi = field.space.features[0].design(field.space.to_float("time", data.time.values))
-    for i, j in [(0, 24), (8, 22), (16, 3)]:
-        y = data.values[:, i, j].astype(float)
-        if np.isfinite(y).sum() > 6:
-            expected = np.linalg.lstsq(phi[np.isfinite(y)], y[np.isfinite(y)], rcond=None)[0]
-            np.testing.assert_allclose(field.coefficients[:, i, j], expected, rtol=1e-8, atol=1e-9)
-    assert field.summary()["count"].values[3, 20] == 0
-    assert np.isnan(field.coefficients[:, 3, 20]).all()
-    assert np.isnan(field.coefficients[:, 5, 20]).all(), (
-        "three observations do not determine four coefficients"
-    )
 
 
 def ensemble() -> xr.DataArray:
@@ -247,16 +213,6 @@ def test_longitudes_and_latitudes_as_they_come() -> None:
     np.testing.assert_allclose(a.predict(lon=0.0), a.predict(lon=360.0), rtol=1e-12)
 
 
-def test_a_duplicated_seam_is_one_meridian() -> None:
-    lon = np.linspace(0.0, 360.0, 25)
-    data = sst(months=12, lon=lon)
-    data[:, :, -1] = data[:, :, 0].values
-    with pytest.warns(xs.FitWarning, match="one meridian, which counts once"):
-        field = data.spline.fit({"lat": 6, "lon": 8}, penalty=1e-3)
-    predicted = field.predict()
-    np.testing.assert_allclose(predicted.isel(lon=0), predicted.isel(lon=-1), rtol=1e-12)
-
-
 @pytest.mark.parametrize("calendar", ["noleap", "360_day", "standard"])
 def test_calendars(calendar: str) -> None:
     data = sst(months=24)
@@ -302,16 +258,3 @@ def test_dimension_without_labels_is_counted_by_fit_and_refused_by_statistics() 
     np.testing.assert_allclose(field.predict(), data, atol=1e-3)
     with pytest.raises(ValueError, match=r"'x' has no coordinate.*assign_coords\(x="):
         data.spline.statistics(x=8)
-
-
-def test_points_outside_a_domain_are_left_out_and_predicted_nan(product: xr.DataArray) -> None:
-    space = xs.Space(
-        {**BASES, "lat": xs.BSpline(6, domain=(-15, 15))},
-        axes={n: a for n, (a, _) in product.spline.space(BASES).axes.items()},
-        extents={"lon": (150.0, 210.0), "time": (9.4e8, 1.03e9)},
-    )
-    field = product.spline.fit(space, penalty=0.1)
-    inside = abs(product.lat) <= 15
-    assert np.isnan(field.predict().sel(lat=~inside)).all()
-    assert np.isfinite(field.predict().sel(lat=inside)).all()
-    assert int(field.summary()["count"]) == int(np.isfinite(product).sel(lat=inside).sum())

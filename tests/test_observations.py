@@ -11,10 +11,8 @@ import xarray as xr
 from scipy import ndimage
 
 import xspline as xs
-from tests.products import dense_prediction, worst
 
 METRES_PER_DEGREE = xs.EARTH_RADIUS * np.pi / 180
-EXACT = 1e-12
 
 
 def rmse(errors: xr.DataArray) -> float:
@@ -108,13 +106,6 @@ def test_sea_ice_is_one_field_around_the_pole_and_the_year(siconc: xr.DataArray)
     np.testing.assert_allclose(start, end, rtol=1e-9)
     middle = field.predict(latitude=80.0, longitude=10.0, time="2020-03-01")
     assert isinstance(middle.time.item(), cftime.DatetimeNoLeap)
-
-
-def test_sea_ice_equals_the_dense_definition(siconc: xr.DataArray) -> None:
-    coarse = siconc[:, ::8, ::8]
-    field = coarse.spline.fit(latitude=9, longitude=8, time=xs.Fourier(1, period="year"), penalty=0.1)
-    assert field.space.periodic[1]
-    assert worst(field.predict(), dense_prediction(coarse, field.space, 0.1), where=coarse) < EXACT
 
 
 def test_uneven_longitudes_without_a_gap_close_the_circle() -> None:

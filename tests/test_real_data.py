@@ -58,7 +58,7 @@ def test_the_papers_model(pacific: xr.DataArray, pooled: xs.Field) -> None:
     assert rmse < 0.8
 
 
-@pytest.mark.parametrize("seed", [*range(4), *slow(range(4, 8))])
+@pytest.mark.parametrize("seed", [0, *slow(range(1, 4))])
 def test_random_chunkings_give_the_pooled_field(pacific: xr.DataArray, pooled: xs.Field, seed: int) -> None:
     rng = np.random.default_rng(seed)
     chunks = {}
@@ -69,11 +69,7 @@ def test_random_chunkings_give_the_pooled_field(pacific: xr.DataArray, pooled: x
     assert worst(field.predict(), pooled.predict(), where=pacific) < EXACT
 
 
-FEW = {("time", 2), ("lat", 4), ("lon", 7)}
-OTHERS = sorted({(dim, holders) for dim in ("time", "lat", "lon") for holders in (2, 4, 7)} - FEW)
-
-
-@pytest.mark.parametrize(("dim", "holders"), [*sorted(FEW), *slow(OTHERS)])
+@pytest.mark.parametrize(("dim", "holders"), [("lat", 4), *slow([("time", 2), ("lon", 7)])])
 def test_holders_merge_to_the_pooled_field(
     pacific: xr.DataArray, pooled: xs.Field, dim: str, holders: int
 ) -> None:
@@ -85,27 +81,6 @@ def test_holders_merge_to_the_pooled_field(
     ]
     merged = xs.merge(parts).solve(penalty=0.1)
     assert worst(merged.predict(pacific), pooled.predict(), where=pacific) < EXACT
-
-
-def test_per_pixel_trends_on_chunks_in_time(ersst: xr.Dataset) -> None:
-    chunked = ersst.sst.chunk(time=30)
-    field = chunked.spline.fit(time=xs.Fourier(1, "365.2425D") + xs.Polynomial(1))
-    phi = field.space.features[0].design(field.space.to_float("time", ersst.time.values))
-    y = ersst.sst.values.reshape(128, -1).astype(float)
-    ocean = np.isfinite(y).all(0)
-    expected = np.linalg.lstsq(phi, y[:, ocean], rcond=None)[0]
-    got = field.coefficients.values.reshape(4, -1)
-    np.testing.assert_allclose(got[:, ocean], expected, rtol=0, atol=1e-10 * np.abs(expected).max())
-    land = ~np.isfinite(y).any(0)
-    assert land.sum() > 1000 and np.isnan(got[:, land]).all()
-    assert (field.summary()["count"].values.ravel()[land] == 0).all()
-    trend = field.select(time=xs.Polynomial).derivative(ersst.sst.isel(time=[0]), time=1)
-    np.testing.assert_allclose(
-        trend.values.reshape(-1)[ocean],
-        expected[1] * 2 / np.ptp(field.space.to_float("time", ersst.time.values)),
-        rtol=1e-8,
-        atol=1e-20,
-    )
 
 
 def test_straight_from_the_file(data_dir: Path) -> None:

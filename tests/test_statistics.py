@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -109,17 +107,6 @@ def test_another_variable_is_refused(product: xr.DataArray, holders: list[xs.Sta
         holders[0] + other
     with pytest.raises(TypeError, match="goes with its own kind only"):
         holders[0] + 1.5
-
-
-@pytest.mark.parametrize("kind", ["zarr", "nc"])
-def test_files_round_trip(holders: list[xs.Statistics], tmp_path: Path, kind: str) -> None:
-    both = holders[0] + holders[1]
-    path = tmp_path / f"both.{kind}"
-    both.to_zarr(path) if kind == "zarr" else both.to_netcdf(path)
-    again = xs.open_statistics(path)
-    assert same_bits(both, again)
-    assert again.holders == ("west", "middle")
-    assert same_bits(again - holders[1], holders[0])
 
 
 def test_reprs_say_what_is_inside(holders: list[xs.Statistics]) -> None:

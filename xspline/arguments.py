@@ -1,10 +1,12 @@
-"""Arguments of public functions, held to what their annotations say before anything is computed with them."""
+"""Public functions and who calls them: arguments held to their annotations, and warnings at the line of the call."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import re
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -67,6 +69,15 @@ def brief(value: Any) -> str:
     """Return a value on one line for a message: its text, or its type where that is long."""
     text = repr(value)
     return text if len(text) <= 60 and "\n" not in text else type(value).__name__
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line of code that led here: outside xspline, and what calls functions of it."""
+    frame, level = sys._getframe(1), 2
+    ours = "xspline", "numba", "contextlib", "functools"
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 class NotAnArray:

@@ -2,7 +2,7 @@
 
 Shares of replicates whose interval of 95 %, 1.96 standard errors to each side, holds the true slope, which is none; all
 replicates are one fit, each a member of its batch with a ρ of its own. `lags=1` ends a series at each gap. Beside them
-are the mean of ρ and, of data at once in memory on one core, the time of the statistics over that of plain ones.
+are the mean of ρ and, of data at once in memory, the CPU time of the statistics over that of plain ones.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def coverage(rhos: Sequence[float], replicates: int) -> Iterator[tuple[object, .
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """Return the shortest of some tries, after one that compiles."""
+    """Return the fewest CPU seconds of some tries, after one that compiles."""
     times = []
     for _ in range(TRIES + 1):
-        start = time.perf_counter()
+        start = time.process_time()
         call()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return min(times[1:])
 
 

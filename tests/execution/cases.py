@@ -38,7 +38,6 @@ SPACE = space()
 LINE = Space({"t": BSpline(6, domain=(0.0, 1.0))})
 PLANE = Space({"lat": BSpline(7, domain=(0.0, 1.0)), "lon": BSpline(6, domain=(0.0, 1.0))})
 BATCH = Layout((Group((0,), (0,)),), (1, 2))
-OBS = Layout((Group((0,), (0, 1)),))
 
 
 def limits(read_bytes: int | None = None, **sizes: Any) -> Limits:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-import operator
 import sys
 from concurrent.futures import CancelledError
 from types import SimpleNamespace
-from typing import Any
 
 import dask
-import dask.array as da
 import distributed
 import numpy as np
 import pytest
@@ -20,17 +16,8 @@ from distributed.client import FutureCancelledError
 from tests.execution.cases import SPACE, Array, chunked, grid, limits, values
 from xspline.execution import ClusterLostError, WorkerMemoryError, lazy_sums, sums
 from xspline.execution.dask_api import (
-    EmbeddedBlocks,
-    EmbeddedTask,
-    InputGraph,
-    Task,
-    TaskRef,
     active_client,
-    add_data,
-    add_task,
     cluster_errors_explained,
-    needed,
-    run_embedded,
 )
 
 RELEASES = f"Dask {dask.__version__} and distributed {distributed.__version__} changed it"
@@ -38,52 +25,6 @@ RELEASES = f"Dask {dask.__version__} and distributed {distributed.__version__} c
 
 def changed(what: str) -> str:
     return f"{what}: {RELEASES}; xspline/execution/dask_api.py has to follow"
-
-
-def test_the_private_nodes_are_where_they_were() -> None:
-    try:
-        from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
-    except ImportError as error:
-        pytest.fail(changed(str(error)))
-    assert issubclass(Task, GraphNode) and issubclass(DataNode, GraphNode), changed("classes of nodes")
-    task = Task("add", operator.add, TaskRef("x"), 2)
-    assert set(task.dependencies) == {"x"}, changed("dependencies of a Task")
-    assert task({"x": 1}) == 3, changed("a Task called with the values of its dependencies")
-    assert DataNode("x", 7)({}) == 7, changed("a DataNode called")
-    assert Alias("y", "x").target == "x", changed("the target of an Alias")
-
-
-def test_the_mark_of_tasks_that_read_data_is_where_it_was() -> None:
-    from dask._task_spec import Task
-
-    assert "_data_producer" in inspect.signature(Task).parameters, changed("_data_producer= of Task")
-    marked = Task("read", len, "abc", _data_producer=True)
-    assert marked.data_producer and not Task("plain", len, "abc").data_producer, changed("Task.data_producer")
-
-
-def test_tasks_that_are_tried_again_keep_that_mark() -> None:
-    blocks = da.from_array(np.ones(6), chunks=3)
-    inputs = InputGraph.of([], [blocks])
-    before = [
-        dict(dask.optimize(blocks)[0].dask)[key].data_producer for key in inputs.keys[blocks.name].values()
-    ]
-    after = [inputs.graph[key].data_producer for key in inputs.keys[blocks.name].values()]
-    assert after == before
-
-
-def test_an_embedded_task_is_passed_on_as_it_is_and_run_by_the_one_that_gets_it() -> None:
-    graph: dict[Any, Any] = {}
-    x = add_data(graph, "x", 2)
-    double = EmbeddedTask(Task("double", lambda x: 2 * x, TaskRef(x)), ())
-    result = add_task(graph, "run", run_embedded, double, *map(TaskRef, double.names))
-    assert dask.get(needed(graph, [result]), result) == 4
-
-
-def test_embedded_blocks_are_computed_from_tasks_and_from_values() -> None:
-    own = EmbeddedTask(Task("own", lambda x: x + 1, TaskRef("x")), ())
-    blocks = EmbeddedBlocks({(0,): own, (3,): "y"})
-    assert blocks.names == ("x", "y")
-    assert [blocks.compute(start, {"x": 1, "y": 5}) for start in ((0,), (3,))] == [2, 5]
 
 
 # The client

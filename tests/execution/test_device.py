@@ -5,11 +5,9 @@ from __future__ import annotations
 import pickle
 import sys
 import types
-from pathlib import Path
 from typing import Any
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, Scheduler, SpecCluster, Worker, get_task_stream
@@ -17,11 +15,8 @@ from distributed import Client, Scheduler, SpecCluster, Worker, get_task_stream
 from tests.duck import Duck
 from tests.execution.cases import (
     GRID,
-    OBS,
-    PLANE,
     SHAPE,
     Array,
-    Flaky,
     assert_same,
     chunked,
     grid,
@@ -32,7 +27,6 @@ from tests.execution.cases import (
 )
 from xspline.execution import (
     Gpu,
-    Source,
     check_device,
     evaluate,
     has_gpu,
@@ -44,7 +38,6 @@ from xspline.execution import (
     to_device,
 )
 from xspline.execution.device.gpu import on_gpu_workers
-from xspline.execution.source import is_dask
 
 STEPS = limits(8000, gpu_step_bytes=8000)
 
@@ -152,37 +145,6 @@ def test_each_block_moves_inside_its_own_task(moved: Moved) -> None:
     assert_same(result, sums([grid()], SPACE)[0], SPACE)
 
 
-def test_values_come_back_from_the_gpu(moved: Moved) -> None:
-    c = np.random.default_rng(0).normal(size=SPACE.shape)
-    out, expected = (
-        evaluate(c, positions(SHAPE), GRID, SPACE, (0, 1, 0), SHAPE, device=device)
-        for device in ("cuda", None)
-    )
-    assert moved == [SPACE.shape]
-    assert isinstance(out, np.ndarray)
-    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
-def test_masked_entries_stay_missing(moved: Moved, dtype: str) -> None:
-    data = np.ma.masked_greater(np.nan_to_num(100 * values()).astype(dtype), 50)
-    result, expected = (sums([grid(data)], SPACE, device=device)[0] for device in ("cuda", None))
-    assert result.tally.missing == np.ma.count_masked(data) > 0
-    assert_same(result, expected, SPACE)
-
-
-def test_coordinates_of_observations_move_with_them(moved: Moved) -> None:
-    count, rng = 1000, np.random.default_rng(0)
-    at = tuple(rng.random(count) for _ in range(2))
-    for data in (rng.normal(size=count), da.from_array(rng.normal(size=count), chunks=400)):
-        source = Source(data, at, (), OBS)
-        moved.clear()
-        result, expected = (sums([source], PLANE, device=device)[0] for device in ("cuda", None))
-        rows = [n for n in (data.chunks[0] if is_dask(data) else (count,)) for _ in range(3)]
-        assert sorted(moved) == sorted((n,) for n in rows)
-        assert_same(result, expected, PLANE)
-
-
 @pytest.mark.parametrize("gaps", ["static", "any"])
 def test_each_step_is_read_and_moved_once(moved: Moved, gaps: str) -> None:
     """The sums are those of the host."""
@@ -195,13 +157,6 @@ def test_each_step_is_read_and_moved_once(moved: Moved, gaps: str) -> None:
     reads = [sorted(source.values.reads, key=str) for source in sources]
     assert reads[0] == reads[1]
     assert len(reads[0]) == len(moved) >= 5
-
-
-def test_a_read_that_fails_on_its_way_to_a_gpu_is_named(moved: Moved, tmp_path: Path) -> None:
-    source = grid(Flaky(values(), tmp_path, 3, PermissionError))
-    with pytest.raises(PermissionError, match="failed") as caught:
-        sums([source], SPACE, device="cuda")
-    assert any("while reading sst[0:30, 0:14, 0:12]" in note for note in caught.value.__notes__)
 
 
 @pytest.mark.parametrize("declared", [True, False])

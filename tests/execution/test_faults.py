@@ -1,4 +1,4 @@
-"""Worker processes that die, reads that fail, chunks that are damaged, clusters that go away.
+"""Worker processes that die, reads that fail, chunks that are damaged.
 
 Each leaves the bits of a run that nothing disturbed, or a clear error and nothing written. What goes wrong is in files
 beside the store (`Traps`), so that it happens once, at a known read, in whatever process reads.
@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,19 +23,12 @@ from distributed import Client, LocalCluster
 import xspline as xs
 from tests.execution.cases import limits, use_limits
 from tests.products import SEASONS, sst
-from xspline.execution import ClusterLostError, WorkerMemoryError
+from xspline.execution import WorkerMemoryError
 
 BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
 FIRST, MIDDLE, LAST = "sst/c/0/0/0", "sst/c/5/1/0", "sst/c/11/1/1"
 FORMS = {"chunks": {}, "regions": {"chunks": None}}
-PATIENCE = 30.0  # seconds that a process waits for another before a test fails
-
-
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
+PATIENCE = 30.0  # seconds that a process takes memory for before a test fails
 
 
 class Traps:
@@ -62,25 +52,9 @@ class Traps:
             return path.name.split(" ")[1]
         return ""
 
-    def pause(self) -> str:
-        """Return "wait" once, when partial sums have been kept and more is to be read."""
-        try:
-            if any((self.directory.parent / "checkpoint").glob("*.npz")):
-                (self.directory / "pause").unlink()
-                return "wait"
-        except FileNotFoundError:  # not set, or another process was faster
-            pass
-        return ""
-
     @property
     def left(self) -> int:
         return len(list(self.directory.glob("* *")))
-
-    def mark(self, name: str) -> None:
-        (self.directory / name).touch()
-
-    def marked(self, name: str) -> bool:
-        return (self.directory / name).exists()
 
 
 def gorge() -> None:
@@ -102,7 +76,7 @@ class TrappedStore(zarr.storage.LocalStore):
         return await super().get(key, prototype, byte_range)
 
     def _spring(self, key: str, traps: Traps) -> None:
-        what = traps.spring(key) or traps.pause()
+        what = traps.spring(key)
         if what == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif what == "gorge":
@@ -111,11 +85,6 @@ class TrappedStore(zarr.storage.LocalStore):
             raise ConnectionResetError("the network went away")
         elif what == "forbid":
             raise PermissionError("no access to this chunk")
-        elif what == "wait":
-            traps.mark("reached")
-            until(lambda: traps.marked("go"))
-        elif what == "scheduler":
-            os.kill(int((traps.directory / "scheduler").read_text()), signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -173,14 +142,6 @@ def patient() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def scheduler_of_the_others() -> Iterator[None]:
-    """A client that is closed in the middle of a call of another thread may leave its name in the configuration."""
-    before = dask.config.get("scheduler", None)
-    yield
-    dask.config.set(scheduler=before)
-
-
 @pytest.mark.parametrize(
     "form, killed",
     [
@@ -204,22 +165,7 @@ def test_same_bits_when_workers_are_killed(
     assert set(client.run(os.getpid).values()) != before
 
 
-@pytest.mark.simulation
-def test_same_bits_when_nannies_restart_workers(store: Path, traps: Traps, client: Client) -> None:
-    expected = undisturbed(store, "regions")
-    traps.set(MIDDLE, "wait")
-    fits: list[bytes] = []
-    fit = threading.Thread(target=lambda: fits.append(fitted(store, "regions")))
-    fit.start()
-    until(lambda: traps.marked("reached"))
-    client.restart_workers(list(client.scheduler_info()["workers"]))
-    traps.mark("go")
-    fit.join()
-    assert fits == [expected]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["regions", pytest.param("chunks", marks=pytest.mark.slow)])
 def test_same_bits_when_reads_fail_in_passing(store: Path, traps: Traps, client: Client, form: str) -> None:
     expected = undisturbed(store, form)
     for key in (FIRST, MIDDLE, LAST):
@@ -295,82 +241,3 @@ def test_a_worker_that_runs_out_of_memory(store: Path, traps: Traps, times: int)
         named = r"(?s)want of memory.*give workers more memory or fewer threads.*Memory: above an idle worker"
         with pytest.raises(WorkerMemoryError, match=named):
             fitted(store, "chunks")
-
-
-def run_of_a_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
-    """Start a call beside this one; what it raises is in the list."""
-    raised: list[BaseException] = []
-
-    def caught() -> None:
-        try:
-            call()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=caught)
-    thread.start()
-    return thread, raised
-
-
-@pytest.mark.simulation
-@pytest.mark.parametrize("how", ["closed", "restarted"])
-def test_a_client_that_goes_away_is_an_error_and_a_checkpoint_goes_on(
-    store: Path, traps: Traps, how: str
-) -> None:
-    expected = undisturbed(store, "regions")
-    kept = store.parent / "checkpoint"
-    with cluster(workers=1) as client:
-        traps.mark("pause")
-        out = store.parent / "fit.zarr"
-        thread, raised = run_of_a_thread(
-            lambda: opened(store, "regions").spline.fit(BASES, penalty=0.1, checkpoint=kept).to_zarr(out)
-        )
-        until(lambda: traps.marked("reached"))
-        threading.Timer(0.1, traps.mark, ["go"]).start()
-        client.close() if how == "closed" else client.restart(timeout=PATIENCE)
-        thread.join()
-    assert isinstance(raised[0], ClusterLostError)
-    with pytest.raises(ClusterLostError, match=r"nothing was kept or written.*checkpoint=path"):
-        raise raised[0]
-    assert not out.exists()
-    assert list(kept.glob("*.npz"))
-    with dask.config.set(scheduler="threads"):
-        field = opened(store, "regions").spline.fit(BASES, penalty=0.1, checkpoint=kept)
-    assert bits(field) == expected
-
-
-@contextmanager
-def processes(file: Path) -> Iterator[list[int]]:
-    """Scheduler and worker in processes of their own; yields their ids."""
-    tail = ["--scheduler-file", str(file), "--no-dashboard"]
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", f"distributed.cli.{m}", *more, *tail], stderr=subprocess.DEVNULL
-        )
-        for m, more in (
-            ("dask_scheduler", ["--port", "0"]),
-            ("dask_worker", ["--nthreads", "1", "--no-nanny"]),
-        )
-    ]
-    try:
-        yield [process.pid for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-
-
-@pytest.mark.simulation
-def test_a_scheduler_that_is_lost_is_an_error(store: Path, traps: Traps) -> None:
-    out = store.parent / "fit.zarr"
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "3s"}),
-        processes(traps.directory / "scheduler.json") as (scheduler, _),
-        Client(scheduler_file=str(traps.directory / "scheduler.json"), timeout=PATIENCE) as client,
-    ):
-        client.wait_for_workers(1, timeout=PATIENCE)
-        (traps.directory / "scheduler").write_text(str(scheduler))
-        traps.set(MIDDLE, "scheduler")
-        with pytest.raises(ClusterLostError, match=r"scheduler-connection-lost.*nothing was kept or written"):
-            opened(store, "chunks").spline.fit(BASES, penalty=0.1).to_zarr(out)
-    assert not out.exists()

@@ -14,10 +14,6 @@ import numpy as np
 import pytest
 
 from tests.execution.cases import (
-    BATCH,
-    LINE,
-    OBS,
-    PLANE,
     SHAPE,
     SPACE,
     Flaky,
@@ -26,7 +22,6 @@ from tests.execution.cases import (
     counted_computes,
     grid,
     limits,
-    positions,
     values,
 )
 from tests.execution.test_reduce import summed, tasks_of
@@ -78,19 +73,6 @@ def test_each_block_is_made_once_by_some_tens_of_tasks() -> None:
     assert len(made) == 120
 
 
-def test_blocks_of_other_kinds_are_joined_as_they_are() -> None:
-    """Masks stay, and the first block's type does not narrow the others."""
-    data = values(gaps="none")
-    hidden = np.random.default_rng(1).random(SHAPE) > 0.7
-    masked = made_by(lambda box: np.ma.masked_array(np.where(hidden, 9e9, data)[box], hidden[box]), (1, 7, 6))
-    assert_same(summed(grid(masked)), summed(grid(np.where(hidden, np.nan, data))), SPACE)
-    mixed = made_by(
-        lambda box: np.rint(data[box]).astype("i2") if box[0].start == 0 else data[box], (1, 7, 6)
-    )
-    expected = np.concatenate([np.rint(data[:1]), data[1:]])
-    assert_same(summed(grid(mixed)), summed(grid(expected)), SPACE)
-
-
 @pytest.mark.usefixtures("client")
 def test_blocks_that_workers_hold_stay_where_they_are() -> None:
     expected = summed(grid())
@@ -102,22 +84,6 @@ def test_blocks_that_workers_hold_stay_where_they_are() -> None:
     with dask.config.set(scheduler="threads"):
         here = chunked(values(), (2, 7, 6)).persist()
         assert_same(summed(grid(here)), expected, SPACE)
-
-
-def test_groups_take_small_weights_batches_and_scattered_points() -> None:
-    weight = np.linspace(1, 2, SHAPE[0])
-    source = grid(chunked(values(), (1, 7, 6)), weights=(((0,), weight),))
-    assert leaves_of(source)["xspline-blocks"] > 0
-    assert_same(summed(source), summed(grid(weights=(((0,), weight),))), SPACE)
-    batch = [
-        Source(data, positions(SHAPE)[:1], (), BATCH) for data in (chunked(values(), (2, 2, 3)), values())
-    ]
-    assert leaves_of(batch[0], LINE)["xspline-blocks"] > 0
-    assert_same(summed(batch[0], LINE), summed(batch[1], LINE), LINE)
-    x = np.random.default_rng(0).random((2, 600))
-    points = [Source(data, tuple(x), (), OBS) for data in (chunked(np.sin(x[0]), 5), np.sin(x[0]))]
-    assert leaves_of(points[0], PLANE)["xspline-blocks"] > 0
-    assert_same(summed(points[0], PLANE), summed(points[1], PLANE), PLANE)
 
 
 def test_a_read_of_a_group_is_tried_again_and_named(tmp_path: Path) -> None:

@@ -9,14 +9,8 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.execution.cases import (
-    BATCH,
-    LINE,
-    OBS,
-    PLANE,
     SHAPE,
     SPACE,
     Array,
@@ -25,13 +19,11 @@ from tests.execution.cases import (
     counted_computes,
     grid,
     limits,
-    positions,
     values,
 )
 from xspline.execution import HolderCodes, Source, compute, lazy_sums, persist, plan, sums
 from xspline.execution.dask_api import Task
-from xspline.kernels import Group, Layout
-from xspline.spaces import BSpline, Space
+from xspline.spaces import Space
 from xspline.sums import HolderSums, Sums
 
 YEARS = np.repeat(np.arange(5), 6)
@@ -79,17 +71,6 @@ def test_the_sums_of_a_holder_are_those_of_its_rows_selected(form: str, axis: in
     assert_own(by_holder, source, SPACE)
 
 
-@settings(max_examples=5)
-@given(st.data())
-def test_any_labels_in_any_chunks(data: st.DataObject) -> None:
-    axis = data.draw(st.integers(0, 2), label="axis")
-    seed, count = data.draw(st.integers(0, 99), label="seed"), data.draw(st.integers(1, 6), label="holders")
-    codes = np.unique(np.random.default_rng(seed).integers(0, count, SHAPE[axis]), return_inverse=True)[1]
-    chunks = tuple(data.draw(st.integers(3, n), label="chunk") for n in SHAPE)
-    source = with_holders(grid(chunked(values(), chunks)), axis, codes)
-    assert_own(sums([source], SPACE)[0], source, SPACE)
-
-
 @pytest.mark.parametrize("read", [1000, 8 * 2**20])
 def test_a_stored_chunk_of_several_holders_is_read_once(read: int) -> None:
     reader = Array(values(), (10, 14, 12))
@@ -115,73 +96,6 @@ def test_a_block_of_several_holders_is_computed_once() -> None:
     assert len(calls) == 6
 
 
-@pytest.mark.parametrize("read", [1, pytest.param(8 * 2**20, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("form", FORMS)
-def test_batch_members_of_every_holder(form: str, read: int) -> None:
-    data = FORMS[form](values(), (7, 5, 4))
-    source = with_holders(Source(data, positions(SHAPE)[:1], (), BATCH), 0, YEARS)
-    (by_holder,) = sums([source], LINE, limits=limits(read))
-    assert {own.batch for own in by_holder.values()} == {SHAPE[1:]}
-    assert_own(by_holder, source, LINE)
-
-
-@pytest.mark.parametrize("small", [0, pytest.param(2**20, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("form", FORMS)
-def test_scattered_observations(form: str, small: int) -> None:
-    rng = np.random.default_rng(3)
-    y, x, w = rng.normal(size=500), rng.random((2, 500)), rng.random(500)
-    data = FORMS[form](y, (120,))
-    source = Source(data, tuple(x), (((0,), w),), OBS)
-    source = with_holders(source, 0, rng.integers(0, 7, 500))
-    assert_own(sums([source], PLANE, limits=limits(whole_bytes=small))[0], source, PLANE)
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("axis", [0, *(pytest.param(axis, marks=pytest.mark.slow) for axis in (1, 2))])
-def test_curvilinear_grids_and_weights(form: str, axis: int) -> None:
-    rng = np.random.default_rng(4)
-    layout = Layout((Group((1, 2), (0, 1)), Group((0,), (2,))))
-    where = Space({**{n: b for n, (_, b) in PLANE.axes.items()}, "t": BSpline(5, domain=(0.0, 1.0))})
-    y, (lat, lon), t = rng.normal(size=(10, 12, 14)), rng.random((2, 12, 14)), np.linspace(0, 1, 10)
-    w = rng.random((10, 12))
-    source = Source(FORMS[form](y, (4, 5, 6)), (lat, lon, t), (((0, 1), w),), layout)
-    source = with_holders(source, axis, np.arange(y.shape[axis]) % 3)
-    assert_own(sums([source], where)[0], source, where)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_tallies_point_into_the_whole(form: str) -> None:
-    y, w = values(gaps="none"), np.ones(SHAPE[0])
-    y[17, 9, 3], w[22] = np.inf, -1.0
-    source = grid(FORMS[form](y, (7, 5, 4)), weights=(((0,), w),))
-    (by_holder,) = sums([with_holders(source, 0, SEASONS)], SPACE)
-    assert {code: own.tally.infinity for code, own in by_holder.items() if own.tally.infinity} == {
-        1: (17, 9, 3)
-    }
-    bad = {code: own.tally.bad_weight for code, own in by_holder.items() if own.tally.bad_weight}
-    assert bad == {2: (22, 0, 0)}
-
-
-@pytest.mark.parametrize(
-    "scheduler, workers",
-    [
-        pytest.param("synchronous", 1, marks=pytest.mark.slow),
-        pytest.param("threads", 1, marks=pytest.mark.slow),
-        ("threads", 3),
-    ],
-)
-def test_same_bits_whatever_runs_them(scheduler: str, workers: int) -> None:
-    forms = chunked(values(), (10, 5, 12)), Array(values(), (10, 5, 12))
-    sources = [with_holders(grid(data), 0, SEASONS) for data in forms]
-
-    def digests() -> list[str]:
-        return [own.digest() for holder_sums in sums(sources, SPACE) for own in holder_sums.values()]
-
-    expected = digests()
-    with dask.config.set(scheduler=scheduler, num_workers=workers):
-        assert digests() == expected
-
-
 def test_lazy_sums_of_holders_are_computed_together() -> None:
     source = with_holders(grid(Array(values(), (5, 14, 12))), 0, YEARS)
     with counted_computes(allowed=0):
@@ -193,18 +107,6 @@ def test_lazy_sums_of_holders_are_computed_together() -> None:
     assert kept.pop() == "as it is"
     assert [s.digest() for s in compute(kept)] == [s.digest() for s in by_holder]
     assert_own(HolderSums(dict(enumerate(by_holder))), source, SPACE)
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("shape", [(0, 14, 12), (30, 0, 12)])
-def test_no_data_have_zero_sums_for_every_holder(form: str, shape: tuple[int, ...]) -> None:
-    codes = np.arange(shape[0]) % 3
-    data = FORMS[form](np.ones(shape), shape if form == "dask" else None)
-    (by_holder,) = sums(
-        [with_holders(replace(grid(), values=data, coordinates=positions(shape)), 0, codes)], SPACE
-    )
-    assert sorted(by_holder) == sorted(set(codes))
-    assert all(own.count == 0 and not own.gram.terms for own in by_holder.values())
 
 
 @pytest.mark.parametrize("form", ["dask", "reader"])

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 from dask.delayed import Delayed
-from hypothesis import given
-from hypothesis import strategies as st
+from distributed import Client
 
 from tests.execution.cases import (
-    BATCH,
-    LINE,
-    OBS,
-    PLANE,
+    GRID,
     SHAPE,
     SPACE,
     Array,
     Endless,
     assert_same,
     chunked,
-    counted_computes,
     grid,
-    limits,
     positions,
+    space,
     values,
 )
-from xspline.execution import Source, compute, lazy_sums, sums
+from tests.execution.memory import peak_of
+from xspline.execution import Source, evaluate, lazy_sums, sums
 from xspline.execution.dask_api import Task
 from xspline.kernels import Group, Layout
-from xspline.spaces import BSpline, Space
+from xspline.spaces import Space
 from xspline.sums import Sums
 
 
@@ -42,24 +40,9 @@ def summed(source: Source, where: Space = SPACE, **kwargs: Any) -> Sums:
     return sums([source], where, **kwargs)[0]
 
 
-@st.composite
-def chunkings(draw: Callable[..., Any], shape: tuple[int, ...] = SHAPE) -> tuple[tuple[int, ...], ...]:
-    """Uneven chunks along every axis."""
-    out = []
-    for n in shape:
-        cuts = sorted(draw(st.sets(st.integers(1, n - 1), max_size=3)))
-        out.append(tuple(int(k) for k in np.diff([0, *cuts, n])))
-    return tuple(out)
-
-
 @pytest.fixture(scope="module")
 def pooled() -> dict[str, Sums]:
     return {gaps: summed(grid(values(gaps=gaps))) for gaps in ("none", "static", "any")}
-
-
-@given(chunks=chunkings(), gaps=st.sampled_from(["none", "static", "any"]))
-def test_any_chunking_gives_the_sums_of_the_whole(pooled, chunks, gaps) -> None:  # type: ignore[no-untyped-def]
-    assert_same(summed(grid(chunked(values(gaps=gaps), chunks))), pooled[gaps], SPACE)
 
 
 def test_a_full_grid_stays_one_product(pooled: dict[str, Sums]) -> None:
@@ -69,136 +52,6 @@ def test_a_full_grid_stays_one_product(pooled: dict[str, Sums]) -> None:
     assert static.gram.partitions == (((0,), (1, 2)),)
 
 
-@pytest.mark.parametrize("chunks", [(5, 4, 3), (1, 14, 12), (30, 14, 12), None])
-@pytest.mark.parametrize("read", [1000, pytest.param(8 * 2**20, marks=pytest.mark.slow)])
-def test_regions_of_a_store_give_the_sums_of_the_whole(
-    pooled: dict[str, Sums], chunks: Any, read: int
-) -> None:
-    reader = Array(values(), chunks)
-    assert_same(summed(grid(reader), limits=limits(read)), pooled["any"], SPACE)
-    assert sum(np.prod([s.stop - s.start for s in box]) for box in reader.reads) == np.prod(SHAPE)
-
-
-WEIGHTS = {
-    "one axis": ((1,), np.linspace(1.0, 2.0, SHAPE[1])),
-    "two axes": ((0, 2), np.random.default_rng(1).random((SHAPE[0], SHAPE[2]))),
-    "all axes": ((0, 1, 2), np.random.default_rng(2).random(SHAPE)),
-}
-
-
-@pytest.mark.parametrize("weight", WEIGHTS.values(), ids=WEIGHTS.keys())
-@pytest.mark.parametrize(
-    "tier, form", [("memory", "dask"), ("dask", "large"), ("reader", "memory"), ("reader", "reader")]
-)
-def test_weights_in_every_form(weight: tuple[tuple[int, ...], np.ndarray], form: str, tier: str) -> None:
-    axes, w = weight
-    expected = summed(grid(weights=(weight,)))
-    sizes = limits(whole_bytes=0) if form == "large" else limits()
-    given = {"dask": lambda: chunked(w, 5), "reader": lambda: Array(w, None)}.get(form, lambda: w)()
-    data = {"dask": lambda: chunked(values(), (8, 7, 12)), "reader": lambda: Array(values(), (8, 7, 12))}
-    source = grid(data.get(tier, values)(), weights=((axes, given),))
-    assert_same(summed(source, limits=sizes), expected, SPACE)
-
-
-@pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("lazy", ["values", "coordinates", "both", "reader"])
-def test_scattered_observations(large: bool, lazy: str) -> None:
-    sizes = limits(whole_bytes=0) if large else limits()
-    rng = np.random.default_rng(3)
-    y, x = rng.normal(size=500), rng.random((2, 500))
-    expected = summed(Source(y, tuple(x), (), OBS), PLANE)
-    data: Any = Array(y, (50,)) if lazy == "reader" else (y if lazy == "coordinates" else chunked(y, 120))
-    where = tuple(x) if lazy in ("values", "reader") else tuple(chunked(c, 99) for c in x)
-    assert_same(summed(Source(data, where, (), OBS), PLANE, limits=sizes), expected, PLANE)
-
-
-def test_curvilinear_grid_with_chunked_coordinates() -> None:
-    rng = np.random.default_rng(4)
-    layout = Layout((Group((1, 2), (0, 1)), Group((0,), (2,))))
-    where = Space({**{n: b for n, (_, b) in PLANE.axes.items()}, "t": BSpline(5, domain=(0.0, 1.0))})
-    y, (lat, lon) = rng.normal(size=(10, 20, 30)), rng.random((2, 20, 30))
-    t = np.linspace(0, 1, 10)
-    expected = summed(Source(y, (lat, lon, t), (), layout), where)
-    lazy = (chunked(lat, (5, 30)), chunked(lon, (20, 7)), t)
-    assert_same(summed(Source(chunked(y, (4, 9, 8)), lazy, (), layout), where), expected, where)
-    assert_same(summed(Source(Array(y, (1, 20, 30)), lazy, (), layout), where), expected, where)
-
-
-@pytest.mark.parametrize("gaps", ["none", "static", "any"])
-@pytest.mark.parametrize("form", ["dask", "reader", "small reads"])
-def test_batch_members_stay_apart(gaps: str, form: str) -> None:
-    sizes = limits(1) if form == "small reads" else limits()
-    y = values(gaps=gaps)
-    t = positions(SHAPE)[:1]
-    expected = summed(Source(y, t, (), BATCH), LINE)
-    data = chunked(y, (7, 5, 4)) if form == "dask" else Array(y, (7, 5, 4))
-    result = summed(Source(data, t, (), BATCH), LINE, limits=sizes)
-    assert result.batch == SHAPE[1:]
-    assert_same(result, expected, LINE)
-    if gaps == "none":
-        assert result.gram.batch == (1, 1), "a full grid shares its factor among all members"
-
-
-def test_batch_axes_in_another_order() -> None:
-    y, t = values(), positions(SHAPE)[:1]
-    turned = Layout((Group((0,), (0,)),), (2, 1))
-    result = summed(Source(chunked(y, (7, 5, 4)), t, (), turned), LINE)
-    assert result.batch == (SHAPE[2], SHAPE[1])
-    assert_same(result, summed(Source(y, t, (), turned), LINE), LINE)
-
-
-def test_a_scalar_coordinate_where_every_dimension_is_batch() -> None:
-    layout = Layout((Group((), (0,)),), (0, 1, 2))
-    source = Source(chunked(values(), (7, 5, 4)), (np.asarray(0.5),), (), layout)
-    expected = summed(Source(values(), (np.asarray(0.5),), (), layout), LINE)
-    assert_same(summed(source, LINE), expected, LINE)
-
-
-def test_pooled_dimensions_are_summed_over() -> None:
-    layout = Layout((Group((0,), (0,)), Group((1,), ()), Group((2,), ())))
-    source = Source(chunked(values(), (7, 5, 4)), positions(SHAPE)[:1], (), layout)
-    assert_same(summed(source, LINE), summed(Source(values(), positions(SHAPE)[:1], (), layout), LINE), LINE)
-
-
-@pytest.mark.parametrize("shape", [(0, 14, 12), (30, 14, 0)])
-@pytest.mark.parametrize("form", ["memory", "dask", "reader"])
-def test_no_data_have_zero_sums(shape: tuple[int, ...], form: str) -> None:
-    y = np.ones(shape)
-    data = {"memory": y, "dask": chunked(y, -1), "reader": Array(y, None)}[form]
-    result = summed(
-        Source(data, positions(shape), (), Layout((Group((0,), (0,)), Group((1,), (1,)), Group((2,), (2,)))))
-    )
-    assert result.count == 0
-    assert not result.gram.terms
-    batch = summed(Source(data, positions(shape)[:1], (), BATCH), LINE)
-    assert batch.batch == shape[1:]
-
-
-def test_unknown_chunks_are_refused() -> None:
-    x = da.from_array(np.arange(20.0), chunks=5)
-    source = Source(x[x > 3], (np.arange(16.0),), (), Layout((Group((0,), (0,)),)), "obs")
-    with pytest.raises(ValueError, match=r"obs: chunk sizes along axis 0 are unknown.*compute_chunk_sizes"):
-        summed(source, LINE)
-
-
-def test_tallies_point_into_the_whole() -> None:
-    y = values(gaps="none")
-    y[17, 9, 3] = np.inf
-    for data in (chunked(y, (7, 5, 4)), Array(y, (7, 5, 4))):
-        assert summed(grid(data)).tally.infinity == (17, 9, 3)
-
-
-def test_several_sources_are_computed_once() -> None:
-    y = values()
-    lazy = [grid(chunked(y, (7, 7, 12))), grid(Array(y, (7, 7, 12))), grid(y), grid(chunked(y, (9, 7, 12)))]
-    expected = summed(grid(y))
-    with counted_computes(allowed=1) as calls:
-        results = sums(lazy, SPACE)
-    assert len(calls) == 1
-    for result in results:
-        assert_same(result, expected, SPACE)
-
-
 def test_one_array_in_two_sources() -> None:
     """Blocks that two sources need are read once and not taken into either."""
     data = chunked(values(), (7, 7, 12))
@@ -206,19 +59,6 @@ def test_one_array_in_two_sources() -> None:
     first, second = sums([grid(data + 0), heavy], SPACE)
     assert_same(first, summed(grid()), SPACE)
     assert_same(second, summed(grid(weights=(((0, 1, 2), values()),))), SPACE)
-
-
-def test_lazy_sums_compute_nothing_until_asked() -> None:
-    source = grid(Array(values(), (5, 14, 12)))
-    with counted_computes(allowed=0):
-        lazy = [lazy_sums(s, SPACE) for s in (source, grid(chunked(values(), 6)), grid())]
-    assert all(isinstance(each, Delayed) for each in lazy)
-    assert not source.values.reads
-    with counted_computes(allowed=1):
-        results = compute(lazy)
-    assert len({summed(source).digest(), results[0].digest()}) == 1
-    for result in results:
-        assert_same(result, results[2], SPACE)
 
 
 @pytest.mark.parametrize(
@@ -269,3 +109,44 @@ def test_ten_thousand_stored_chunks_take_some_tens_of_tasks() -> None:
         Endless((10_000, 720, 1440), (1, 720, 1440)), positions((10_000, 720, 1440)), (), grid().layout
     )
     assert 24 <= tasks_of(lazy_sums(source, SPACE)) < 100
+
+
+# --- values
+
+
+SPACE = space()
+COEFFICIENTS = np.random.default_rng(0).normal(size=SPACE.shape)
+
+
+def whole(orders: tuple[int, ...] = (0, 0, 0)) -> np.ndarray:
+    return evaluate(COEFFICIENTS, positions(SHAPE), GRID, SPACE, orders, SHAPE)
+
+
+def pairs_of(batch: tuple[int, ...] = ()) -> np.ndarray:
+    return np.random.default_rng(5).normal(size=(*SPACE.shape, *SPACE.frame.offsets, *batch))
+
+
+def test_a_slice_evaluates_only_its_blocks() -> None:
+    lazy = evaluate(COEFFICIENTS, positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE, chunks=(10, 14, 12))[3:5]
+    (optimised,) = dask.optimize(lazy)
+    assert sum(isinstance(node, Task) for node in dict(optimised.dask).values()) <= 2
+    np.testing.assert_allclose(lazy.compute(), whole()[3:5], rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_large_target_is_written_in_constant_memory(tmp_path: Path, worker: Client, pairs: bool) -> None:
+    """Four times the data need no more memory: some copies of a block."""
+
+    def write(months: int) -> None:
+        shape, given = (months, 500, 500), pairs_of() if pairs else COEFFICIENTS
+        lazy = evaluate(
+            given, positions(shape), GRID, SPACE, (0, 0, 0), shape, pairs=pairs, chunks=(5, 500, 500)
+        )
+        xr.DataArray(lazy, dims=("t", "lat", "lon"), name="y").to_zarr(
+            tmp_path / f"{months}.zarr", consolidated=False
+        )
+
+    write(5)
+    peaks = [peak_of(worker, lambda months=months: write(months)) for months in (50, 200)]
+    assert max(peaks) < 6 * 8 * 5 * 500**2, peaks

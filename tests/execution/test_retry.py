@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
-from typing import Any, ClassVar
 
-import dask
-import dask.array as da
 import numpy as np
 import pytest
-import xarray as xr
-import zarr
-from distributed import Client
 
-from tests.execution.cases import SHAPE, Flaky, assert_same, grid, limits, space, values
-from xspline.execution import Source, sums
+from tests.execution.cases import SHAPE, values
 from xspline.execution.source import cut, retrying
-from xspline.sums import Sums
 
-SPACE = space()
 NO_PAUSES = (0.0, 0.0)
-
-
-def summed(source: Source) -> Sums:
-    """The sums of one source, without pauses between tries."""
-    return sums([source], SPACE, limits=limits())[0]
 
 
 class Failing:
@@ -65,86 +50,6 @@ def test_lasting_errors_are_not_tried_again(error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)):
         retrying(read, pauses=NO_PAUSES)
     assert read.calls == 1
-
-
-class FlakyStore(zarr.storage.MemoryStore):
-    """A store whose chunks fail `times` times each. Copies of it, which readers make, share the counts."""
-
-    times = 0
-    error: type[Exception] = ConnectionResetError
-    tries: ClassVar[Counter[str]] = Counter()
-
-    async def get(self, key: str, *args: Any, **kwargs: Any) -> Any:
-        if "/c/" in key:
-            self.tries[key] += 1
-            if self.tries[key] <= self.times:
-                raise self.error(f"{key} failed")
-        return await super().get(key, *args, **kwargs)
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> FlakyStore:
-    """A store of values in six chunks, each of which fails twice."""
-    store = FlakyStore()
-    array = xr.DataArray(values(), dims=("a", "b", "c"), name="y").chunk(a=10, b=7, c=12)
-    with dask.config.set(scheduler="synchronous"):
-        array.to_dataset().to_zarr(store, consolidated=False)
-    monkeypatch.setattr(FlakyStore, "times", 2)
-    monkeypatch.setattr(FlakyStore, "error", ConnectionResetError)
-    monkeypatch.setattr(FlakyStore, "tries", Counter())
-    return store
-
-
-def opened(store: FlakyStore) -> da.Array:
-    return xr.open_zarr(store, consolidated=False).y.data
-
-
-FORMS = {
-    "as opened": lambda y: y,
-    "sliced": lambda y: y[::-1, :, :][::-1],
-    "rechunked": lambda y: y.rechunk((15, 14, 12)),
-    "computed with": lambda y: y * 2.0 / 2.0,
-}
-
-
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-def test_chunks_of_a_store_are_read_again(store: FlakyStore, form: Any, scheduler: str) -> None:
-    data = opened(store)
-    with dask.config.set(scheduler=scheduler):
-        result = summed(grid(form(data)))
-    assert_same(result, summed(grid()), SPACE)
-    assert max(store.tries.values()) == 3
-
-
-def test_weights_of_a_store_are_read_again(store: FlakyStore) -> None:
-    data = opened(store)
-    result = summed(grid(da.ones(SHAPE, chunks=10), weights=(((0, 1, 2), da.nan_to_num(data)),)))
-    assert result.count == np.isfinite(values()).sum()
-
-
-def test_a_chunk_that_may_not_be_read_is_not_tried_again(
-    store: FlakyStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = opened(store)
-    monkeypatch.setattr(FlakyStore, "error", PermissionError)
-    with pytest.raises(PermissionError, match="failed"):
-        summed(grid(data))
-    assert set(store.tries.values()) == {1}
-
-
-def test_regions_give_up_after_three_tries(tmp_path: Path) -> None:
-    reader = Flaky(values(), tmp_path, 9, TimeoutError)
-    with pytest.raises(TimeoutError, match=r"read .* failed"):
-        summed(grid(reader))
-    assert reader.most_tries == 3
-
-
-def test_regions_are_read_again_on_workers(tmp_path: Path, client: Client) -> None:
-    reader = Flaky(values(), tmp_path, 2, ConnectionResetError)
-    expected = summed(grid())
-    assert_same(summed(grid(reader)), expected, SPACE)
-    assert reader.most_tries == 3
 
 
 class Busy:

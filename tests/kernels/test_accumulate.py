@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests import reference
 from tests.kernels.cases import CASES, EVENTS, MASKS, SPACE, WEIGHTS, block, grid, variants
-from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.kernels import Block, Layout, accumulate
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 
@@ -102,18 +102,6 @@ SPACES = {
 }
 
 
-@pytest.mark.parametrize("engine", ["numba", "namespace"])
-@pytest.mark.parametrize("name", SPACES)
-def test_every_kind_of_basis(name: str, engine: str) -> None:
-    space, rng = SPACES[name], np.random.default_rng(1)
-    x, y = rng.uniform(0, 1, 12), rng.uniform(0, 1, 15)
-    values = rng.normal(size=(12, 15))
-    values[rng.random(values.shape) < 0.3] = np.nan
-    check(Block(values, (x, y)), grid(0, 1), space, engine=engine)
-    points = Layout((Group((0, 1), (0, 1)),))
-    check(Block(values, (rng.uniform(0, 1, values.shape), rng.uniform(0, 1, values.shape))), points, space)
-
-
 # The reference
 
 
@@ -125,22 +113,7 @@ def test_reference_is_the_first_finite_value_in_float32() -> None:
     assert sums.reference == np.float32(values[0, 0, 3])
 
 
-def test_reference_can_be_given_and_has_one_entry_per_batch_axis() -> None:
-    built, layout = block("batch between, reversed")
-    sums = check(replace(built, reference=12.5), layout)
-    assert sums.reference.shape == (1, 1)
-    assert sums.reference.item() == 12.5
-
-
 # Windows
-
-
-def test_window_holds_what_the_coordinates_touch() -> None:
-    space = Space({"x": BSpline(20, domain=(0.0, 17.0)), "t": Polynomial(1, domain=(0.0, 1.0))})
-    values, x = np.ones((3, 2)), np.array([5.5, 4.2, 7.9])
-    sums = check(Block(values, (x, np.array([0.0, 1.0]))), grid(0, 1), space)
-    assert sums.window == ((4, 7), (0, 2))
-    assert sums.gram.terms[0][0].window == ((4, 7),)
 
 
 @pytest.mark.parametrize(
@@ -218,76 +191,3 @@ def test_bad_weight_behind_a_mask_stays_out_of_the_factors() -> None:
     sums = accumulate(replace(built, values=values, weights=(((1,), weight),)), layout, SPACE)
     assert sums.tally.bad_weight == (0, 3, 0)
     assert all(np.isfinite(factor.pairs).all() for term in sums.gram.terms for factor in term)
-
-
-# Merging
-
-
-@settings(max_examples=12)
-@given(
-    name=st.sampled_from(sorted(set(CASES) - {"all scalar", "one of each"})),
-    mask=st.sampled_from(("full", "static", "random", "rows")),
-    weight=st.sampled_from(("none", "first axis")),
-    data=st.data(),
-)
-def test_sums_of_chunks_are_the_sums_of_the_whole(name: str, mask: str, weight: str, data) -> None:
-    built, layout = block(name, mask, weight, seed=data.draw(st.integers(0, 2**31)))
-    axis = data.draw(st.integers(0, built.values.ndim - 1))
-    cut = data.draw(st.integers(0, built.values.shape[axis]))
-    whole = accumulate(built, layout, SPACE)
-    parts = [accumulate(part(built, layout, axis, span), layout, SPACE) for span in ((0, cut), (cut, None))]
-    frame = SPACE.frame
-    if axis in layout.batch_axes:
-        merged = Sums.concatenate(parts, layout.batch_axes.index(axis), frame)
-        merged = merged.recentred(whole.reference, frame)
-    else:
-        merged = Sums.merge(parts, frame).recentred(whole.reference, frame)
-    expected = reference.sums(built, layout, SPACE, float(np.max(whole.reference, initial=-np.inf)))
-    if expected.count.any():
-        reference.assert_equal(merged, expected, SPACE, 3e-12)
-
-
-def part(built: Block, layout: Layout, axis: int, span: tuple[int, int | None]) -> Block:
-    """A chunk of a block along one axis of the values."""
-    piece = slice(*span)
-
-    def cut(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-        return array[tuple(piece if a == axis else slice(None) for a in axes)]
-
-    ndim = built.values.ndim
-    axes = [layout.group_of(j).data_axes for j in range(layout.coefficient_ndim)]
-    return Block(
-        cut(built.values, tuple(range(ndim))),
-        tuple(cut(x, a) for x, a in zip(built.coordinates, axes, strict=True)),
-        tuple((a, cut(w, a)) for a, w in built.weights),
-        tuple(span[0] if a == axis else 0 for a in range(ndim)),
-    )
-
-
-# Shapes
-
-
-def test_shapes_that_do_not_fit_are_refused() -> None:
-    built, layout = block("grid")
-    lat, lon, t = built.coordinates
-    with pytest.raises(ValueError, match=r"the layout has 3 axes, the values have shape \(6, 8\)"):
-        accumulate(replace(built, values=built.values[..., 0]), layout, SPACE)
-    with pytest.raises(ValueError, match="coordinate 0 has length 7 along data axis 1, not 8"):
-        accumulate(replace(built, coordinates=(lat[1:], lon, t)), layout, SPACE)
-    with pytest.raises(ValueError, match=r"weights over the axes \(1,\) must have shape \(8,\), got \(3,\)"):
-        accumulate(replace(built, weights=(((1,), np.ones(3)),)), layout, SPACE)
-    with pytest.raises(ValueError, match="3 coefficient axes, but there are 2 coordinates"):
-        accumulate(replace(built, coordinates=(lat, lon)), layout, SPACE)
-
-
-@pytest.mark.parametrize(
-    ("groups", "batch", "message"),
-    [
-        ((Group((0,), (0,)), Group((0,), (1,))), (), "in one group or in batch_axes, once"),
-        ((Group((0,), (0,)),), (2,), "in one group or in batch_axes, once"),
-        ((Group((0,), (1,)),), (), "every coefficient axis must be in one group"),
-    ],
-)
-def test_layouts_that_overlap_are_refused(groups, batch, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Layout(groups, batch)

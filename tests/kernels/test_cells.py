@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests import reference
 from tests.devices import Device
 from tests.kernels.cases import pairwise
-from tests.kernels.test_accumulate import check, part
+from tests.kernels.test_accumulate import check
 from tests.kernels.test_engines import assert_same, moved
 from xspline.kernels import Block, Group, Layout, accumulate
-from xspline.kernels.compiled import lanes
 from xspline.kernels.engines import ArrayApiEngine, CompiledEngine, Engine, choose_engine
 from xspline.kernels.points.cells import CellSizes
-from xspline.kernels.rows import function_values, locate
 from xspline.kernels.walk import Walk
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
-from xspline.sums import Sums
 
 UNEVEN = (0.0, 0.0, 0.0, 0.0, 0.1, 0.35, 0.4, 1.0, 1.0, 1.0, 1.0)
 REPEATED = (0.0, 0.0, 0.0, 0.3, 0.5, 0.5, 0.5, 0.8, 1.0, 1.0, 1.0)
@@ -117,19 +111,6 @@ def test_points_on_knots_ends_and_beyond(name: str, device: Device) -> None:
     assert sums.tally.missing > 0
 
 
-@pytest.mark.parametrize("features", [f for space in SPACES.values() for f in space.features if f.local])
-def test_positions_and_values_have_twins(features) -> None:
-    rng, edges = np.random.default_rng(0), features.edges
-    x = np.concatenate([rng.uniform(-1.5, 2.5, 500), edges, np.nextafter(edges, 9), np.nextafter(edges, -9)])
-    x = np.concatenate([x, edges + 1.0, edges - 1.0, [np.nan, np.inf, -np.inf, 1e30]])
-    (cell, z), (cell_twin, z_twin) = features.locate(x), locate(features, x, compiled=True)
-    np.testing.assert_array_equal(cell_twin, cell)
-    np.testing.assert_allclose(z_twin, z, rtol=0, atol=1e-15 * max(features.cells, 10))
-    for order in range(features.max_order + 1):
-        values = function_values(features, cell, z, order, compiled=True)
-        reference.close(values, features.features(cell, z, order), 1e-14)
-
-
 @pytest.mark.parametrize("slab", [7, 100])
 def test_slabs_that_cut_cells(slab: int, device: Device) -> None:
     space = SPACES["uneven circle"]
@@ -147,59 +128,6 @@ def test_sums_of_cells_that_do_not_wait_for_further_rows(name: str, waiting: int
     sizes = CellSizes(slab_entries=100, waiting_entries=waiting, run_cells=3)
     built, layout = observations(SPACES[name])
     check(built, layout, SPACES[name], engine=CompiledEngine(sizes=sizes))
-
-
-def test_members_too_many_for_sums_to_wait() -> None:
-    rng, layout = np.random.default_rng(0), Layout((Group((0,), (0, 1)),), (1,))
-    built = Block(rng.normal(size=(300, 12)), tuple(rng.uniform(*UNIT, (2, 300))))
-    sizes = CellSizes(slab_entries=1200, waiting_entries=1000)
-    check(built, layout, SPACES["two cubics"], engine=CompiledEngine(sizes=sizes))
-
-
-def test_single_precision_is_read_as_it_is_stored() -> None:
-    built, layout = observations(SPACES["three cubics"])
-    single = built.values.astype(np.float32)
-    stored = accumulate(replace(built, values=single), layout, SPACES["three cubics"])
-    assert_same(
-        stored, accumulate(replace(built, values=single.astype(float)), layout, SPACES["three cubics"])
-    )
-
-
-def test_observations_behind_a_mask_are_missing() -> None:
-    built, layout = observations(SPACES["three cubics"])
-    hidden = np.arange(built.values.size) % 3 == 0
-    masked = accumulate(
-        replace(built, values=np.ma.array(built.values, mask=hidden)), layout, SPACES["three cubics"]
-    )
-    missing = np.where(hidden, np.nan, built.values)
-    assert_same(masked, accumulate(replace(built, values=missing), layout, SPACES["three cubics"]))
-
-
-def test_lanes_are_what_numpy_does() -> None:
-    def loop(a, b, out) -> None:
-        total = lanes.spread(0.5)
-        for i in range(3):
-            x = lanes.product(lanes.spread(lanes.get(b, i)), lanes.load(a, i))
-            total = lanes.add_product(total, x, lanes.load(a, 2 * i))
-        lanes.store(out, 1, total)
-        lanes.put(out, 0, lanes.get(b, 2))
-
-    rng, (plain, twin) = np.random.default_rng(0), np.zeros((2, 9))
-    a, b = rng.normal(size=20), rng.normal(size=3)
-    loop(a, b, plain)
-    numba.njit(loop)(a, b, twin)
-    np.testing.assert_allclose(twin, plain, rtol=1e-14)
-
-
-@settings(max_examples=10)
-@given(name=st.sampled_from(sorted(SPACES)), cut=st.integers(0, 800), seed=st.integers(0, 2**31))
-def test_sums_of_chunks_are_the_sums_of_the_whole(name: str, cut: int, seed: int) -> None:
-    space = SPACES[name]
-    built, layout = observations(space, seed=seed)
-    chunks = [accumulate(part(built, layout, 0, span), layout, space) for span in ((0, cut), (cut, None))]
-    whole = accumulate(built, layout, space)
-    merged = Sums.merge(chunks, space.frame).recentred(whole.reference, space.frame)
-    reference.assert_equal(merged, reference.sums(built, layout, space, float(whole.reference)), space, 3e-12)
 
 
 # Layouts

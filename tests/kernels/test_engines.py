@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.devices import Device, StandIn
-from tests.kernels.cases import CASES, SPACE, Case, block, variants
+from tests.devices import Device
+from tests.kernels.cases import CASES, SPACE, Case, block
 from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
 from xspline.kernels import Block, accumulate, evaluate
 from xspline.sums import Sums
@@ -53,13 +53,6 @@ def test_three_namespaces_give_the_same_sums(name: str, mask: str, device: Devic
         assert_same(accumulate(there, layout, SPACE, slab=300), compiled_sums)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_sums_on_a_device_are_those_on_the_host(name: str, device: Device) -> None:
-    for mask, weight, dtype in variants(name):
-        built, layout = block(name, mask, weight, dtype)
-        assert_same(accumulate(moved(built, device), layout, SPACE), accumulate(built, layout, SPACE))
-
-
 def test_tallies_of_a_device(device: Device) -> None:
     built, layout = block("grid", "random")
     values = built.values.copy()
@@ -88,14 +81,6 @@ def assert_engines_agree(function: Callable[..., Any], array: np.ndarray, case: 
 def test_evaluation_in_three_namespaces(name: str, device: Device) -> None:
     case = EVALUABLE[name]
     assert_engines_agree(evaluate, coefficients_for(case, np.random.default_rng(0)), case, device)
-
-
-def test_unknown_engine_is_refused() -> None:
-    built, layout = block("grid")
-    with pytest.raises(ValueError, match='engine must be "numba", "namespace" or None, got \'cuda\''):
-        accumulate(built, layout, SPACE, engine="cuda")
-    with pytest.raises(ValueError, match="the compiled engine takes NumPy arrays, got Array"):
-        accumulate(moved(built, StandIn()), layout, SPACE, engine="numba")
 
 
 # Compilation

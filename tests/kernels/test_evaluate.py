@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference
-from tests.kernels.cases import CASES, EVENTS, LAT, SPACE, TIME, Case, grid, pairwise
+from tests.kernels.cases import CASES, EVENTS, LAT, SPACE, TIME, Case, pairwise
 from xspline.kernels import Group, Layout, evaluate
 from xspline.spaces import BSpline, Polynomial, Space
 
@@ -66,35 +66,6 @@ def test_nan_outside_and_where_labels_are_missing(name: str, engine: str) -> Non
     assert_same_gaps(values, reference.evaluate(coefficients, coordinates, case.layout, SPACE))
 
 
-def test_a_batch_member_without_coefficients_stays_nan_alone() -> None:
-    case, rng = CASES["batch between, reversed"], np.random.default_rng(0)
-    coefficients = coefficients_for(case, rng)
-    coefficients[..., 1, 0] = np.nan
-    values = evaluate(coefficients, case.coordinates(rng), case.layout, SPACE)
-    lost = np.zeros((3, 2), dtype=bool)
-    lost[1, 0] = True
-    np.testing.assert_array_equal(np.isnan(values).any(axis=(0, 2, 4)), lost.T)
-
-
-def test_ends_of_the_domain_are_inside() -> None:
-    space = Space({"x": BSpline(6, domain=(0.1, 0.9))})
-    x = np.array([np.nextafter(0.1, 0.0), 0.1, 0.9, np.nextafter(0.9, 1.0), 0.91])
-    values = evaluate(np.ones(6), (x,), grid(0), space)
-    np.testing.assert_array_equal(np.isnan(values), [False, False, False, False, True])
-
-
-def test_arguments_that_do_not_fit_are_refused() -> None:
-    case, rng = CASES["grid"], np.random.default_rng(0)
-    coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
-    with pytest.raises(ValueError, match=r"must have shape \(5, 7, 4\) and 0 batch axes, got \(5, 7, 4, 1\)"):
-        evaluate(coefficients[..., None], coordinates, case.layout, SPACE)
-    with pytest.raises(ValueError, match="one derivative order >= 0 is needed for each of 3 coordinates"):
-        evaluate(coefficients, coordinates, case.layout, SPACE, (1, -1, 0))
-    pooled = CASES["pooled first"]
-    with pytest.raises(ValueError, match="no coordinate tells the length of data axis 0"):
-        evaluate(coefficients, pooled.coordinates(rng), pooled.layout, SPACE)
-
-
 # Into a given array
 
 
@@ -124,20 +95,3 @@ def test_any_number_of_functions(functions: int, order: tuple[int, int]) -> None
     coefficients = rng.normal(size=space.shape)
     values = evaluate(coefficients, coordinates, layout, space)
     reference.close(values, reference.evaluate(coefficients, coordinates, layout, space))
-
-
-# Laws
-
-
-def test_evaluation_is_the_transpose_of_the_moment() -> None:
-    """⟨c, Φᵀ e⟩ = ⟨Φ c, e⟩."""
-    from xspline.kernels import Block, accumulate
-
-    for name in ("grid", "curvilinear, time between", "trajectory with ensemble"):
-        case, rng = CASES[name], np.random.default_rng(0)
-        coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
-        values = rng.normal(size=case.shape)
-        sums = accumulate(Block(values, coordinates, reference=0.0), case.layout, SPACE)
-        left = np.sum(coefficients * sums.full_moment(SPACE.frame))
-        right = np.sum(evaluate(coefficients, coordinates, case.layout, SPACE) * values)
-        np.testing.assert_allclose(left, right, rtol=1e-12)

@@ -6,15 +6,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests import reference
 from tests.devices import Device
 from tests.kernels.cases import CASES, SPACE, Case, Floats, grid
 from tests.kernels.test_engines import assert_engines_agree
 from tests.kernels.test_evaluate import EVALUABLE, assert_same_gaps
-from xspline.kernels import Block, Group, Layout, accumulate, evaluate
+from xspline.kernels import Group, Layout, evaluate
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Factor
 from xspline.sums.window import whole
@@ -101,22 +99,6 @@ def test_every_basis(names: tuple[str, ...], together: bool) -> None:
         reference.close(values, forms(pairs, coordinates, layout, space, orders))
 
 
-@settings(max_examples=20)
-@given(name=st.sampled_from(sorted(EVALUABLE)), slab=st.integers(10, 300), seed=st.integers(0, 2**31))
-def test_adjoint_of_the_gram_by_any_slab(name: str, slab: int, seed: int) -> None:
-    """⟨form(Z), w⟩ = ⟨Z, pairs of Φᵀ diag(w) Φ⟩."""
-    case, rng = EVALUABLE[name], np.random.default_rng(seed)
-    pairs, coordinates = pairs_for(case, rng), case.coordinates(rng)
-    weights = rng.uniform(size=case.shape) * (rng.random(case.shape) > 0.2)
-    axes = tuple(range(len(case.shape)))
-    block = Block(np.ones(case.shape), coordinates, ((axes, weights),))
-    gram = accumulate(block, case.layout, SPACE).gram.with_batch_axes(len(case.layout.batch_axes))
-    values = evaluate_pairs(pairs, coordinates, case.layout, SPACE, slab=slab)
-    expected = np.sum(pairs * gram.one_factor(SPACE.frame).pairs)
-    scale = np.sum(np.abs(values) * weights)
-    np.testing.assert_allclose(np.sum(values * weights), expected, rtol=0, atol=1e-12 * scale)
-
-
 @pytest.mark.parametrize("name", EVALUABLE)
 def test_three_namespaces_give_the_same_values(name: str, device: Device) -> None:
     case = EVALUABLE[name]
@@ -130,33 +112,3 @@ def test_nan_outside_and_where_labels_are_missing(name: str, engine: str) -> Non
     coordinates, pairs = case.partly_outside(rng), pairs_for(case, rng)
     values = evaluate_pairs(pairs, coordinates, case.layout, SPACE, engine=engine)
     assert_same_gaps(values, forms(pairs, coordinates, case.layout, SPACE, (0, 0, 0)))
-
-
-@pytest.mark.parametrize("engine", ["numba", "namespace"])
-@pytest.mark.parametrize("name", ["grid", "observations"])
-def test_pairs_that_do_not_exist_are_not_read(name: str, engine: str) -> None:
-    """Where k + o is past the last function, on an axis that is not a circle."""
-    case, rng = CASES[name], np.random.default_rng(0)
-    pairs, coordinates = pairs_for(case, rng), case.coordinates(rng)
-    expected = evaluate_pairs(pairs, coordinates, case.layout, SPACE)
-    for axis, (size, offsets) in enumerate(zip(SPACE.shape, SPACE.frame.offsets, strict=True)):
-        if not SPACE.frame.periodic[axis]:
-            at = np.add.outer(np.arange(size), np.arange(offsets)) >= size
-            np.moveaxis(pairs, (axis, axis + len(SPACE.shape)), (0, 1))[at] = np.nan
-    values = evaluate_pairs(pairs, coordinates, case.layout, SPACE, engine=engine)
-    reference.close(values, expected)
-
-
-def test_arguments_that_do_not_fit_are_refused() -> None:
-    case, rng = CASES["grid"], np.random.default_rng(0)
-    coordinates = case.coordinates(rng)
-    coefficients, pairs = rng.normal(size=SPACE.shape), pairs_for(case, rng)
-    with pytest.raises(ValueError, match=r"pairs must have shape \(5, 7, 4, 4, 4, 4\) and 0 batch axes"):
-        evaluate_pairs(coefficients, coordinates, case.layout, SPACE)
-    with pytest.raises(ValueError, match=r"0 batch axes, got \(5, 7, 4, 4, 4, 4, 1\)"):
-        evaluate_pairs(pairs[..., None], coordinates, case.layout, SPACE)
-    with pytest.raises(ValueError, match="one derivative order >= 0 is needed for each of 3 coordinates"):
-        evaluate_pairs(pairs, coordinates, case.layout, SPACE, (1, -1, 0))
-
-
-# Compilation

@@ -8,7 +8,6 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-from tests import scatter
 from tests.products import sst
 
 
@@ -163,21 +162,6 @@ def test_chunks_are_read_at_most_twice() -> None:
     assert 4 <= len(reads) <= 8
 
 
-@pytest.mark.slow  # a coarse field of many functions
-def test_waves_of_two_months_are_found() -> None:
-    """Beside the season, at scattered places and times: the fine field has what season and trend leave."""
-    rng, count = np.random.default_rng(5), 1000
-    lat, lon = rng.uniform(-10, 10, count), rng.uniform(150, 200, count)
-    day = np.sort(rng.uniform(0, 3 * 365, count))
-    time = np.datetime64("2000-01-01") + (day * 86400).astype("timedelta64[s]")
-    truth = 3 * np.cos(2 * np.pi * day / 365.25) + np.sin(2 * np.pi * day / 60 + lat / 10)
-    coords = {"lat": ("obs", lat), "lon": ("obs", lon), "time": ("obs", time)}
-    data = xr.DataArray(truth + 0.3 * rng.normal(size=count), coords, "obs", name="sst")
-    field = data.spline.fit()
-    error = field.predict(data) - truth
-    assert float(np.sqrt((error**2).mean())) < 0.2
-
-
 def test_few_observations_beside_a_season_in_space() -> None:
     """Three for each function of the coarse field, of which windows of neighbours hold about as many as these."""
     data = sst(months=48, gaps=0.1)[:24, ::4, ::6]
@@ -185,27 +169,6 @@ def test_few_observations_beside_a_season_in_space() -> None:
     assert 0.2 < float((data - field.predict()).std()) < 0.32
     assert float(field.summary().sigma) == pytest.approx(0.3, rel=0.2)
     assert bool((field.stderr(data) > 0.01).all())
-
-
-@pytest.mark.slow
-def test_error_bars_of_gaps_hold_the_truth() -> None:
-    """Of a field that is rough down to a label or two, of which four tenths are missing."""
-    shape = (30, 24, 24)
-    data, truth = rough(1.5, 0.2, shape), rough(1.5, 0.0, shape, gaps=0.0)
-    field = data.spline.fit()
-    at = truth.where(data.isnull()).stack(obs=data.dims).dropna("obs").reset_index("obs")[::3]
-    off, error = field.predict(at) - at, field.stderr(at)
-    noise = float(field.summary().sigma)
-    assert noise == pytest.approx(0.2, rel=0.25)
-    # Errors of neighbours are alike: slabs of time are about independent.
-    inside = abs(off) < 1.96 * error
-    slabs = inside.groupby("time").mean()
-    assert float(inside.mean()) > 0.95 - scatter.FIVE * scatter.of_mean(slabs)
-    # They are longer than they need be where every second value is seen: 1.47 times when this was written.
-    assert 0.9 < float(np.sqrt((error**2).mean() / (off**2).mean())) < 1.6
-    again = off + 0.2 * np.random.default_rng(1).normal(size=off.size)
-    covered = float((abs(again) < 1.96 * np.hypot(error, noise)).mean())
-    assert covered == pytest.approx(0.95, abs=scatter.FIVE * scatter.of_share(0.95, off.size))
 
 
 @pytest.mark.parametrize("chunks", [10, {"x": 10}, {"x": (20, 40)}])

@@ -87,24 +87,6 @@ def test_solvers_agree(solver: str) -> None:
     xr.testing.assert_allclose(values[0].u_stderr, values[1].u_stderr, rtol=1e-4)
 
 
-def test_statistics_and_time_beside_the_mask() -> None:
-    """The mask is over two of three coordinates; at each time the basins are those of a fit of their own."""
-    _, data, sea = basins()
-    t = xr.DataArray(np.linspace(0, 1, 6), dims="t", coords={"t": np.linspace(0, 1, 6)})
-    moving = (data.isel(x=slice(4, 13), y=slice(0, 6)) + np.sin(3 * t)).rename("u")
-    bases = {
-        n: xs.BSpline(3 * (hi - lo) + 3, domain=(lo, hi))
-        for n, (lo, hi) in {"x": (4, 13), "y": (0, 6)}.items()
-    }
-    part = sea.isel(x=slice(4, 13), y=slice(0, 6))
-    fits = [
-        d.spline.statistics({**bases, "t": 5}).solve(xs.Roughness(1e-4, where=part))
-        for d in (moving, (moving + 100.0 * (moving.x > WALL)).rename("u"))
-    ]
-    moved = (fits[1].predict() - fits[0].predict()).where(part & (part.x < WALL))
-    assert float(abs(moved).max()) < 1e-2
-
-
 # --- as data
 
 

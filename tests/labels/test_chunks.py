@@ -5,14 +5,13 @@ from __future__ import annotations
 import pickle
 import re
 
-import dask
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ShardingCodec, ZstdCodec
 
-from xspline.labels.read.stored.chunks import ChunkReader, Memory, UnknownError, reusing
+from xspline.labels.read.stored.chunks import ChunkReader, UnknownError
 
 SHAPE, CHUNKS = (25, 14, 9), (8, 6, 4)
 KNOWN = {
@@ -76,22 +75,6 @@ def test_what_is_not_known_is_left_to_zarr(options, tmp_path):
     assert ChunkReader.of(array) is array
 
 
-def test_memory_is_used_again_once_nobody_looks_at_it():
-    memory = Memory()
-    first = memory.array((30, 40), np.dtype("f8"))
-    place, row = first.ctypes.data, first[3]
-    assert memory.array((30, 40), np.dtype("f8")).ctypes.data != place
-    del first
-    row[:] = 5.0
-    other = memory.array((60, 20), np.dtype("f8"))
-    assert other.ctypes.data != place
-    assert (row == 5.0).all()
-    del row
-    assert place in {memory.array((1200,), np.dtype("f8")).ctypes.data, other.ctypes.data, place}
-    again = memory.array((1000,), np.dtype("f8"))
-    assert again.ctypes.data == place
-
-
 def test_chunks_that_were_never_written_are_filled_by_zarr(tmp_path):
     array = zarr.create_array(
         tmp_path / "u.zarr", name="u", shape=SHAPE, chunks=CHUNKS, dtype="f4", fill_value=7
@@ -145,20 +128,3 @@ def test_statistics_are_those_of_the_values_that_xarray_decodes(form, packed, tm
     expected = whole.spline.statistics(space).parts[0].sums["u"]
     got = again.spline.statistics(space).parts[0].sums["u"]
     np.testing.assert_array_equal(got.moment, expected.moment)
-
-
-def test_layers_of_lazy_decoding_stay(tmp_path):
-    xr.Dataset({"u": (("x", "y", "z"), np.ones(SHAPE, "f4"))}).to_zarr(
-        tmp_path / "v.zarr", encoding={"u": {"chunks": CHUNKS}}, consolidated=False
-    )
-    lazy = xr.open_zarr(tmp_path / "v.zarr", consolidated=False).u
-    (optimised,) = dask.optimize(lazy.data)
-    leaves = [
-        node.value for node in dict(optimised.dask).values() if hasattr(getattr(node, "value", None), "array")
-    ]
-    (leaf,) = leaves
-    twin = reusing(leaf)
-    assert type(twin) is type(leaf)
-    assert twin is not leaf
-    np.testing.assert_array_equal(np.asarray(twin[0:8, 0:14, 0:9]), 1.0)
-    assert reusing(np.ones(3)).sum() == 3.0

@@ -305,9 +305,6 @@ def test_any_calendar_has_its_own_year(calendar: str) -> None:
     assert single_for(zeros(("time",), {"time": time[:20]})) == {"time": xs.BSpline(13)}
 
 
-# ---- the coarse field of a bare fit ---------------------------------------------------------------------------------
-
-
 # ---- nothing is read but labels -------------------------------------------------------------------------------------
 
 

@@ -13,8 +13,6 @@ import xarray as xr
 
 import xspline as xs
 from benchmarks.coverage import institutions
-from xspline.labels.fit import Request
-from xspline.labels.inference import holders
 
 OFFSETS = {"a": 0.0, "b": 0.3, "c": -0.2}
 NOISE = {"a": 1.0, "b": 2.0, "c": 0.5}
@@ -218,15 +216,6 @@ def test_each_pixel_has_its_own_levels(noise: str | None) -> None:
     assert np.isfinite(field.predict(time=30.0).sel(place="s"))
 
 
-def test_a_solver_that_iterates_has_offsets_too() -> None:
-    direct, iterated = (
-        merged().solve(PENALTY, offsets="holders", noise=NOISE, solver=name)
-        for name in ("banded", "iterative")
-    )
-    np.testing.assert_allclose(iterated.offsets.offset, direct.offsets.offset, atol=1e-6)
-    np.testing.assert_allclose(iterated.offsets.stderr, direct.offsets.stderr, rtol=0.1)
-
-
 def test_years_on_a_grid_stay_a_product() -> None:
     time, lat = np.arange(240.0), np.linspace(0, 10, 30)
     rng = np.random.default_rng(0)
@@ -353,12 +342,3 @@ def test_a_holder_of_one_observation_has_an_offset_and_no_noise() -> None:
         xs.SingularSystemError, match="goes through all 1 observations of holder 'lone', which so"
     ):
         (merged() + lone).solve(PENALTY, offsets="holders", noise="holders")
-
-
-def test_levels_that_do_not_settle_are_a_warning() -> None:
-    wanted = holders.differing(merged(), "holders", "holders", None)
-    assert wanted is not None
-    with pytest.warns(
-        xs.FitWarning, match="u: levels of holders still move after 1 rounds, by .* of their errors"
-    ):
-        holders._settled(merged(), "u", wanted, Request(PENALTY), rounds=1)

@@ -7,7 +7,6 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-from xspline.sums import cell_weights
 
 
 def wave(n: int = 200) -> xr.DataArray:
@@ -83,19 +82,6 @@ def test_each_variable_and_no_data() -> None:
     report = xs.statistics(data, x=12).disclosure()
     assert lines(report, "v") == {"cells": "there are no observations; "}
     assert "u" in report.findings
-
-
-def test_weight_of_cells_is_that_of_their_observations() -> None:
-    rng = np.random.default_rng(0)
-    x, time = rng.uniform(0, 6, 40_000), np.arange(3.0)
-    data = xr.DataArray(np.zeros((40_000, 3)), {"x": ("obs", x), "time": time}, ("obs", "time"), "u")
-    for basis in (xs.BSpline(9, domain=(0, 6)), xs.BSpline(6, 0, domain=(0, 6)), xs.BSpline(12, period=6)):
-        space = xs.Space({"x": basis, "time": xs.Polynomial(1, domain=(0, 2))})
-        own = cell_weights(
-            xs.statistics(data, space, weights=xr.ones_like(data.x) * 2).total("u").gram, space
-        )
-        expected = 6.0 * np.histogram(x, bins=len(own), range=(0, 6))[0]
-        np.testing.assert_allclose(own[:, 0], expected, rtol=0.05)
 
 
 def test_bounds_that_mean_nothing_are_refused() -> None:

@@ -54,25 +54,6 @@ def test_vorticity_and_divergence_are_those_of_the_exact_velocity() -> None:
     assert list(spin) == ["vorticity", "vorticity_stderr"]
 
 
-def test_a_velocity_of_a_stream_function_has_no_divergence() -> None:
-    """u = −∂ψ/∂y, v = ∂ψ/∂x: as fields of their own they have the Laplacian of ψ as vorticity."""
-    lat = xr.DataArray(np.linspace(-60, 60, 161), dims="lat", attrs=LAT.attrs)
-    y, per_x = lat / 60, np.rad2deg(1) / 30 / R / np.cos(np.deg2rad(lat))
-    components = {"u": -PER_Y * 3 * y**2 * X**2, "v": per_x * 2 * X * y**3}
-    u, v = (
-        velocity.transpose("lat", "lon")
-        .assign_coords(lat=lat, lon=LON)
-        .rename(name)
-        .assign_attrs(units="m s-1")
-        .spline.fit(lat=60, lon=8, penalty=0)
-        for name, velocity in components.items()
-    )
-    at = {"lat": [-40.0, 20.0], "lon": [110.0, 150.0]}
-    laplacian = field(Y**3 * X**2, "psi", "m2 s-1").laplacian(at, geometry="sphere")
-    near(xs.vorticity(u, v, at), laplacian, rtol=1e-5)
-    assert float(abs(xs.divergence(u, v, at)).max()) < 1e-5 * float(abs(laplacian).max())
-
-
 def noisy(seed: int, name: str, units: str) -> xs.Field[xr.DataArray]:
     noise = np.random.default_rng(seed).normal(0, 0.1, (LAT.size, LON.size))
     return field(xr.DataArray(noise, dims=("lat", "lon")), name, units, penalty=1.0)

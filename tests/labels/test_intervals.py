@@ -97,14 +97,6 @@ def test_the_jackknife_has_one_degree_less_than_parts(field: xs.Field) -> None:
     np.testing.assert_allclose(half(new), stats.t.ppf(0.975, both) * np.sqrt(squares.sum(axis=0)), rtol=1e-9)
 
 
-def test_draws_scatter_as_fewer_degrees_do(field: xs.Field) -> None:
-    error = field.stderr(method="draws", draws=10, **PLACE)
-    ends = field.interval(method="draws", draws=10, **PLACE)
-    freedom = float(field.summary()["count"] - field.summary().edf)
-    factor = stats.t.ppf(0.975, 1 / (1 / freedom + 1 / 10))
-    np.testing.assert_allclose(half(ends), factor * error, rtol=1e-9)
-
-
 def test_of_a_fine_field_95_percent_are_196_standard_errors() -> None:
     for count in (12, 60):
         field = wave(count).spline.fit()
@@ -117,21 +109,6 @@ def test_of_a_fine_field_95_percent_are_196_standard_errors() -> None:
         at_least = shares.NORMAL * np.hypot(stderr, sigma)
         new = half(field.interval(new=True))
         assert (at_least <= new).all() and (new <= wider[0] * np.hypot(stderr, sigma)).all()
-
-
-def test_of_many_values_a_fine_field_is_known_as_by_hand() -> None:
-    field = wave(1200).spline.fit(seconds=0.1)
-    expected = shares.NORMAL * np.hypot(field.stderr(), float(field.summary().sigma))
-    np.testing.assert_allclose(half(field.interval(new=True)), expected, rtol=1e-9)
-
-
-def test_a_term_beside_a_fine_field_has_few_degrees() -> None:
-    data = wave(100).assign_coords(x=np.linspace(0, 1, 100))
-    trend = data.spline.fit({"x": xs.Polynomial(1)}, fine=True).select(x=xs.Polynomial)
-    ends = [half(trend.interval(orders={"x": 1}, level=level)) for level in (0.95, 0.99)]
-    error = trend.derivative(x=1, stderr=True).du_dx_stderr
-    np.testing.assert_allclose(ends[0], shares.NORMAL * error, rtol=1e-9)
-    assert ends[1] / ends[0] > 1.02 * stats.norm.ppf(0.995) / stats.norm.ppf(0.975)
 
 
 def test_merged_statistics_and_files_know_the_noise(tmp_path: Path) -> None:
@@ -226,16 +203,6 @@ def test_a_band_of_a_line_is_that_of_working_and_hotelling() -> None:
     reach = drawn / field.stderr(extrapolate=True, **at)
     assert float(reach.max() - reach.min()) < 1e-9
     assert float(reach[0]) == pytest.approx(np.sqrt(2 * stats.f.ppf(0.95, 2, 38)), rel=0.03)
-
-
-def test_bands_have_seeds_and_are_wider_where_more_is_asked() -> None:
-    field = wave().spline.fit(x=12)
-    one = half(field.interval(simultaneous=True))
-    np.testing.assert_array_equal(one, half(field.interval(simultaneous=True)))
-    assert not np.array_equal(one, half(field.interval(simultaneous=True, seed=1)))
-    few = half(field.interval(simultaneous=True, x=field.predict().x.values[::20]))
-    assert (half(field.interval()) < one).all() and (few < one[::20]).all()
-    assert (one < half(field.interval(simultaneous=True, level=0.99))).all()
 
 
 def test_bands_of_terms_derivatives_and_the_jackknife(field: xs.Field) -> None:

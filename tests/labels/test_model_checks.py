@@ -96,13 +96,6 @@ def test_robust_fits_of_points_batches_datasets_and_dask_agree_with_clean_ones()
     np.testing.assert_allclose(field.predict(x=2.0, y=3.0).u, expected[0], atol=0.02)
 
 
-def test_robust_chunks_do_not_matter() -> None:
-    wrong = spoilt(series(noise()), 5)
-    whole = wrong.spline.fit(x=20, robust=True).predict()
-    parts = wrong.chunk(x=70).spline.fit(x=20, robust=True).predict()
-    np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-9)
-
-
 @pytest.mark.parametrize("bases", KINDS, ids=["single", "bare"])
 @pytest.mark.parametrize("unit", [1.0, 1e-6])
 def test_robust_fits_of_weighted_data_keep_weights(bases: Mapping[str, Any], unit: float) -> None:
@@ -118,20 +111,6 @@ def test_robust_fits_of_weighted_data_keep_weights(bases: Mapping[str, Any], uni
 def test_a_robust_fit_is_computed() -> None:
     with pytest.raises(ValueError, match=r"robust fit weighs residuals.*leave out compute=False"):
         series(noise()).spline.fit(x=20, robust=True, compute=False)
-
-
-def test_records_that_are_there_twice_are_told() -> None:
-    rng = np.random.default_rng(0)
-    lat, lon = rng.uniform(-20, 20, 250), rng.uniform(150, 200, 250)
-    coords = {"lat": ("obs", lat, {"units": "degrees_north"}), "lon": ("obs", lon, {"units": "degrees_east"})}
-    values = np.sin(lat / 8) * np.cos(lon / 9) + 0.1 * rng.standard_normal(250)
-    data = xr.DataArray(values, coords, "obs", "u")
-    twice = xr.concat([data, data[:50]], "obs")
-    for bases in ({"lat": 12, "lon": 12}, {}):
-        with pytest.warns(xs.FitWarning, match="50 observations have the coordinates and the value"):
-            field = twice.spline.fit(**bases)
-        assert "repeated" in subjects(field)
-        assert "repeated" not in subjects(data.spline.fit(**bases))
 
 
 def test_structure_that_is_left_is_told() -> None:
@@ -159,21 +138,3 @@ def test_data_out_of_memory_are_looked_at_when_they_are_passed() -> None:
     (findings,) = field.check().findings.values()
     assert any("not looked at" in finding.text for finding in findings)
     assert "outliers" in subjects(field, lazy) and "outliers" in subjects(field, data)
-
-
-@pytest.mark.parametrize("bases", KINDS, ids=["single", "bare"])
-def test_the_interval_of_a_new_observation_has_the_noise_of_its_weight(bases: Mapping[str, Any]) -> None:
-    """√(stderr² + sigma²/w), as the guide says; with weights 1/se² sigma is a number without units."""
-    rng = np.random.default_rng(0)
-    se = np.where(rng.random(X.size) < 0.5, 0.002, 0.02)
-    data = xr.DataArray(TRUTH + se * rng.standard_normal(X.size), {"x": X}, "x", "u", {"units": "m"})
-    weights = xr.DataArray(1 / se**2, {"x": X}, "x")
-    field = data.spline.fit(weights=weights, **bases)
-    sigma = field.summary().sigma
-    assert float(sigma) == pytest.approx(1.0, rel=0.15) and "units" not in sigma.attrs
-    assert data.spline.fit(**bases).summary().sigma.attrs["units"] == "m"
-    spread = np.sqrt(field.stderr() ** 2 + sigma**2 / weights)
-    new = TRUTH + se * rng.standard_normal((50, X.size))
-    covered = np.abs(new - field.predict().values) < 1.96 * spread.values
-    assert 0.93 < covered.mean() < 0.97
-    assert 0.92 < covered[:, se < 0.01].mean() < 0.98

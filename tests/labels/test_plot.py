@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator
 
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 
@@ -15,9 +14,6 @@ import xspline as xs
 from tests.products import SEASONS, sst
 
 plt = pytest.importorskip("matplotlib.pyplot")
-
-
-EAST = {"units": "degrees_east"}
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +53,6 @@ def test_two_coordinates_are_a_map(field: xs.Field) -> None:
     assert axes.get_title() == "time = 2000-06-15"
 
 
-def test_longitude_goes_across_and_time_too(field: xs.Field) -> None:
-    swapped = (
-        sst(months=24).transpose("time", "lon", "lat").spline.fit(lat=6, lon=8, time=SEASONS, penalty=1e-3)
-    )
-    assert swapped.plot(time="2000-06-15").axes.get_xlabel().startswith("lon")
-    assert field.plot(lon=200.0).axes.get_xlabel().startswith("time")
-    assert field.plot(lat=0.0).axes.get_xlabel().startswith("lon")
-    plane = xr.DataArray(np.zeros((9, 8)), {"x": range(9), "y": range(8)}, ("x", "y"), "u")
-    assert plane.spline.fit(x=4, y=4, penalty=1e-3).plot().axes.get_xlabel() == "x"
-
-
 def test_one_coordinate_is_a_line_with_a_band_of_its_error(field: xs.Field) -> None:
     (drawn,) = field.plot(time="2000-06-15", lon=200.0, color="k", ax=plt.gca())
     predicted = field.predict(time="2000-06-15", lon=200.0)
@@ -80,38 +65,10 @@ def test_one_coordinate_is_a_line_with_a_band_of_its_error(field: xs.Field) -> N
     assert drawn.axes.get_legend().get_texts()[0].get_text() == "95 %, errors taken as independent"
 
 
-def test_the_band_of_a_jackknife_is_of_students_t(field: xs.Field) -> None:
-    (drawn,) = field.plot(time="2000-06-15", lon=200.0, method="jackknife", band=0.5)
-    error = field.stderr(time="2000-06-15", lon=200.0, method="jackknife")
-    assert error.attrs["degrees_of_freedom"] == 1, "two years; the quartile of a Cauchy distribution is 1"
-    assert band(drawn.axes)[:, 1].max() == pytest.approx((error + drawn.get_ydata()).max().item())
-    assert drawn.axes.get_legend().get_texts()[0].get_text() == "50 %, jackknife over holders"
-
-
-def test_without_a_band() -> None:
-    (drawn,) = line().spline.fit(x=12, penalty=1e-6).plot(band=None)
-    assert not drawn.axes.collections and drawn.axes.get_legend() is None
-
-
 def test_what_is_positive_down_goes_down() -> None:
     (drawn,) = line(positive="down").spline.fit(x=12, penalty=1e-6).plot()
     assert drawn.axes.get_ylabel() == "x [m]" and drawn.axes.yaxis_inverted()
     assert band(drawn.axes)[:, 1].max() == 10
-
-
-def test_reports_are_shown_on_a_grid_over_their_domain() -> None:
-    rng = np.random.default_rng(0)
-    lat, lon = rng.uniform(-20, 20, 300), rng.uniform(150, 200, 300)
-    data = xr.DataArray(np.cos(lat / 9), {"lat": ("obs", lat), "lon": ("obs", lon, EAST)}, "obs", "u")
-    mesh = data.spline.fit(lat=6, lon=6, penalty=1e-3).plot()
-    assert mesh.axes.get_xlabel() == "lon [degrees_east]" and np.asarray(mesh.get_array()).size == 201**2
-
-
-def test_points_are_a_line_along_what_increases(field: xs.Field) -> None:
-    times = pd.date_range("2000-02", periods=9)
-    cruise = pd.DataFrame({"time": times, "lat": np.linspace(-5, 5, 9), "lon": np.linspace(190, 195, 9)})
-    (drawn,) = field.plot(cruise)
-    assert drawn.axes.get_xlabel() == "time" and drawn.get_xdata().size == 9
 
 
 def test_curvilinear_grids_are_maps_over_latitude_and_longitude() -> None:
@@ -124,13 +81,6 @@ def test_curvilinear_grids_are_maps_over_latitude_and_longitude() -> None:
     for mesh, count in ((field.plot(), 201**2), (field.plot(data), 12 * 15)):
         assert mesh.axes.get_xlabel().startswith("lon") and mesh.axes.get_ylabel().startswith("lat")
         assert np.asarray(mesh.get_array()).size == count
-
-
-def test_longitudes_that_jump_at_the_date_line_are_one_map() -> None:
-    lon = (np.arange(150.0, 211.0, 4) + 180) % 360 - 180
-    mesh = sst(months=3, lon=lon).isel(time=0).spline.fit(lat=6, lon=8, penalty=1e-3).plot()
-    lo, hi = mesh.axes.get_xlim()
-    assert hi - lo == pytest.approx(64)
 
 
 def test_independent_fits_are_chosen_by_label() -> None:
@@ -149,13 +99,6 @@ def test_more_coordinates_ask_for_a_choice(field: xs.Field) -> None:
         ValueError, match=r"lat \(17\), lon \(25\), time \(24\).*one or two.*plot\(time='2001-01-01'\)"
     ):
         field.plot()
-
-
-def test_several_variables_ask_for_one() -> None:
-    both = xr.Dataset({"a": line(), "b": line()}).spline.fit(x=12, penalty=1e-6)
-    with pytest.raises(ValueError, match=r"holds 2 variables, a, b: .*field\['a'\]\.plot\(\)"):
-        both.plot()
-    assert both["b"].plot()
 
 
 def test_unknown_names_are_told(field: xs.Field) -> None:

@@ -14,7 +14,6 @@ from tests import scatter
 from tests.labels import test_ar1 as ar1
 from tests.labels.test_uncertainty import BASES, GRID, PENALTY, design
 from tests.products import rows, sst, stderr_of
-from xspline.labels.read.memory import periods_of
 
 MONTHS = np.arange("1990-01", "2002-01", dtype="datetime64[M]").astype("datetime64[ns]")
 
@@ -163,24 +162,6 @@ def test_auto_of_institutions_that_merge_is_that_of_all_data() -> None:
     assert "west 1990-01-01 to" in str(merged.statistics)
     opened = xs.Field.from_dataset(whole.to_dataset())
     np.testing.assert_allclose(opened.stderr(PLACE), whole.stderr(PLACE), rtol=1e-12)
-
-
-def test_periods_are_joined_while_neighbours_go_together() -> None:
-    rng, weights = np.random.default_rng(0), xr.DataArray(np.ones(144), {"time": MONTHS}, "time")
-    data = alike(0.97, 0.9) + 0.1 * rng.standard_normal((144, 3, 4))
-    plain = xs.fit(
-        data.rename("u"), PLANE, errors="auto", weights=weights
-    )  # no AR(1), as weights change with time
-    assert re.match(
-        "independent, and alike within 8 parts as long as 2000-07-01 to 2001-12-01", plain.summary().errors
-    )
-
-
-def test_periods_are_bounded_by_memory() -> None:
-    assert np.unique(periods_of(np.arange(1000.0), 1.3e9, 64e9)).size == 12
-    assert np.unique(periods_of(np.arange(1000.0), 1e12, 64e9)).size == 8
-    assert np.bincount(periods_of(np.arange(240.0), 1.0, 64e9)).tolist() == [15] * 16
-    assert periods_of(np.array([3.0, 1.0, 1.0, 2.0, 4.0]), 1.0, 64e9).tolist() == [1, 0, 0, 0, 1]
 
 
 def test_what_does_not_go_with_auto_is_said() -> None:

@@ -211,36 +211,7 @@ def test_files_keep_it_and_older_ones_are_read_as_before() -> None:
     assert older.stderr(at).attrs["comment"] == LEFT_OUT
 
 
-def test_selected_terms_have_their_share_of_it() -> None:
-    rng, x = np.random.default_rng(2), np.linspace(0, 10, 300)
-    values = np.cos(0.4 * np.pi * x) + np.sin(2 * x) + 0.5 * rng.standard_normal(300)
-    data = xr.DataArray(values, {"x": x}, "x", "v")
-    field = data.spline.fit(x=xs.Fourier(1, 5.0) + xs.BSpline(24, domain=(0, 10)))
-    part = field.select(x=xs.BSpline)
-    at = {"x": np.linspace(0.5, 9.5, 20)}
-    spread = part.sample(2000, seed=0).predict(at).std("sample")
-    tolerance = scatter.FIVE * scatter.of_deviation(2000)
-    np.testing.assert_allclose(spread, part.stderr(at), rtol=tolerance)
-    assert float((part.stderr(at) / part.stderr(at, smoothing_uncertainty=False)).max()) > 1.001
-
-
 def test_smoothing_uncertainty_is_true_or_false() -> None:
     data, bases = CASES["line"]
     with pytest.raises(TypeError, match="smoothing_uncertainty='no' has to be True or False"):
         data.spline.fit(bases).stderr(x=0.5, smoothing_uncertainty="no")
-
-
-@pytest.mark.slow
-def test_iterations_know_it_too() -> None:
-    """Where REML is estimated from probes, its Hessian and derivatives of c come from iterations."""
-    data, bases = CASES["plane"]
-    at = targets(data.spline.space(bases))
-    exact, drawn = (data.spline.fit(bases, penalty=SMOOTH, solver=s) for s in ("banded", "iterative"))
-    assert drawn.fits["v"].choice["error"]
-    share = [
-        f.stderr(at, draws=400) / f.stderr(at, smoothing_uncertainty=False, draws=400) for f in (exact, drawn)
-    ]
-    # Of √(v + added)/√v, where v has the scatter of 400 draws and `added` is of the same ones.
-    tolerance = scatter.FIVE * scatter.of_deviation(400) * float((1 - 1 / share[0] ** 2).max())
-    np.testing.assert_allclose(share[1], share[0], rtol=tolerance + 0.01)
-    assert drawn.stderr(at, draws=400).attrs["comment"] == INCLUDED

@@ -89,46 +89,6 @@ def test_plans_know_what_it_costs(maps: xr.DataArray) -> None:
 
 
 @pytest.mark.slow
-def test_gaps_that_change_a_little_cost_no_events(maps: xr.DataArray) -> None:
-    """A tenth of the values and a block are missing: the penalty is the same, and error bars know of the gaps."""
-    rng = np.random.default_rng(1)
-    gappy = maps.where(rng.random(maps.shape) > 0.1)
-    gappy[20:32, 8:, 9:14] = np.nan
-    field = gappy.spline.fit(BASES, solver="nearly_separable")
-    assert isinstance(field.penalty, xs.SpaceTime)
-    assert isinstance(gappy.spline.fit(BASES).penalty, xs.SpaceTime)  # by a solver that is sooner for so few
-    summary = field.summary()
-    assert summary.attrs["solver"].startswith("nearly_separable: ")
-    assert float(summary.sigma) == pytest.approx(0.2, rel=0.05)
-    held = gappy.isnull() & maps.notnull()
-    errors = field.stderr(maps)
-    assert errors.attrs["method"] == "draws" and bool(np.isfinite(errors).all())
-    block = errors[20:32, 8:, 9:14]
-    assert float(block.mean()) > 1.3 * float(errors.where(~held & maps.notnull()).mean())
-    z = ((field.predict(maps) - maps) / np.hypot(errors, 0.2)).where(held)
-    assert 0.90 < float((abs(z) < 1.96).where(held).mean()) < 0.99
-    same = gappy.spline.fit(BASES, penalty=field.penalty, solver="banded")
-    xr.testing.assert_allclose(field.predict(maps), same.predict(maps), rtol=0, atol=1e-6)
-    exact = same.stderr(maps, smoothing_uncertainty=False)
-    ours = field.stderr(maps, smoothing_uncertainty=False)
-    assert float(abs(ours / exact - 1).mean()) < 0.05
-
-
-@pytest.mark.slow
-def test_a_bare_fit_fills_a_tenth_that_is_missing(maps: xr.DataArray) -> None:
-    """Values about the wave and the season, errors about the noise of 0.2, in the share that they say."""
-    maps = maps[:30, ::2, ::2]
-    gappy = maps.where(np.random.default_rng(2).random(maps.shape) > 0.1)
-    field = gappy.spline.fit()
-    held = maps.where(gappy.isnull()).stack(obs=maps.dims).dropna("obs").reset_index("obs")
-    error = field.predict(held) - held
-    assert float(np.sqrt((error**2).mean())) < 0.3
-    z = error / np.hypot(field.stderr(held), field.summary().sigma)
-    tolerance = 5 * np.sqrt(0.95 * 0.05 / held.size)
-    assert float((abs(z) < 1.96).mean()) == pytest.approx(0.95, abs=tolerance)
-
-
-@pytest.mark.slow
 def test_no_events_are_a_finding_and_no_warning(maps: xr.DataArray) -> None:
     month = xr.DataArray(np.arange(60), dims="time")
     still = np.cos(month * np.pi / 6) * np.cos(np.deg2rad(maps.lat)) + 0 * maps

@@ -108,23 +108,6 @@ def test_points_derivatives_masks_and_weights_of_tiles() -> None:
     assert float(sides[0]) < float(sides[1].compute())
 
 
-@pytest.mark.slow
-def test_tiles_of_three_dimensions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, field = gridded((40, 36, 30), ("time", "lat", "lon"))
-    data.to_dataset().chunk(time=10, lat=36, lon=15).to_zarr(tmp_path / "u.zarr", consolidated=False)
-    tiled = (
-        xr.open_zarr(tmp_path / "u.zarr", consolidated=False)
-        .u.spline.fit(seconds=1)
-        .predict(stderr=True)
-        .compute()
-    )
-    monkeypatch.setattr(tiles, "MOST_VALUES", data.size)
-    whole = data.spline.fit(seconds=1).predict(stderr=True)
-    assert float(error_bars_apart(tiled, whole).median()) < 0.15
-    rmse = [float(np.sqrt(((own.u - field) ** 2).mean())) for own in (tiled, whole)]
-    assert rmse[0] < 1.05 * rmse[1]
-
-
 def test_around_the_globe_tiles_have_neighbours_across_the_date_line() -> None:
     lat, lon = np.linspace(-60, 60, 61), np.arange(0.0, 360.0, 3.0)
     field = (

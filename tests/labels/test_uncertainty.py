@@ -140,17 +140,6 @@ def test_values_and_laplacians_carry_their_errors(field: xs.Field) -> None:
         field.predict(GRID, method="jackknife")
 
 
-def test_the_jackknife_of_a_laplacian_is_that_of_refits(field: xs.Field, product: xr.DataArray) -> None:
-    years = np.unique(product.time.dt.year)
-    parts = [product.where(product.time.dt.year != year) for year in years]
-    fits = [part.spline.fit(field.space, penalty=PENALTY) for part in parts]
-    without = xr.concat([fit.laplacian(GRID, geometry="sphere") for fit in fits], dim="year")
-    n = len(years)
-    dense = np.sqrt((n - 1) / n * ((without - without.mean("year")) ** 2).sum("year"))
-    error = field.laplacian(GRID, geometry="sphere", stderr=True, method="jackknife").sst_laplacian_stderr
-    np.testing.assert_allclose(error, dense, rtol=1e-6)
-
-
 def test_beside_a_fine_field_the_error_of_a_laplacian_is_a_bound() -> None:
     x = np.linspace(0, 1, 12)
     values = np.sin(4 * x)[:, None] * x + 0.01 * np.random.default_rng(0).standard_normal((12, 12))
@@ -218,26 +207,6 @@ def test_batch_members_have_errors_of_their_own() -> None:
         draws = both.sample(400, seed=0).predict(GRID).sel(member=member)
         tolerance = scatter.FIVE * scatter.of_deviation(400)
         np.testing.assert_allclose(draws.std("sample"), alone.stderr(GRID), rtol=tolerance)
-
-
-def test_a_dataset_has_errors_by_variable(product: xr.DataArray) -> None:
-    data = xr.Dataset({"sst": product, "twice": (2 * product).assign_attrs(product.attrs)})
-    both = data.spline.fit(BASES, penalty=PENALTY)
-    errors = both.stderr(GRID)
-    assert set(errors.data_vars) == {"sst_stderr", "twice_stderr"}
-    np.testing.assert_allclose(errors.twice_stderr, 2 * errors.sst_stderr, rtol=1e-6)
-    np.testing.assert_array_equal(both["twice"].stderr(GRID), errors.twice_stderr)
-
-
-def test_fields_from_files_have_the_same_errors(field: xs.Field, tmp_path: object) -> None:
-    path = f"{tmp_path}/fit.zarr"
-    field.to_zarr(path)
-    opened = xs.open_field(path)
-    assert opened.penalty == field.penalty
-    np.testing.assert_allclose(opened.stderr(GRID), field.stderr(GRID), rtol=1e-12)
-    draws = field.sample(3, seed=0)
-    draws.to_zarr(f"{tmp_path}/draws.zarr")
-    np.testing.assert_array_equal(xs.open_field(f"{tmp_path}/draws.zarr").predict(GRID), draws.predict(GRID))
 
 
 def test_stderr_and_sample_refuse_bad_requests(field: xs.Field, product: xr.DataArray) -> None:

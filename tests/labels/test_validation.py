@@ -151,18 +151,6 @@ def test_every_member_of_a_batch_has_scores(product: xr.DataArray) -> None:
     assert (land["count"] == 0).all() and np.isnan(land.rmse).all() and np.isnan(land.influence).all()
 
 
-def test_variables_of_a_dataset_have_scores_each(product: xr.DataArray) -> None:
-    data = xr.Dataset({"sst": product, "half": 0.5 * product, "other": product.where(product.lat > 0)})
-    data.other.attrs["units"] = "K"
-    scores = data.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
-    assert scores.rmse.dims == ("variable", "holder")
-    for name in data.data_vars:
-        alone = (
-            data[name].spline.fit(data.spline.space(BASES), penalty=0.1, holder="time.year").cross_validate()
-        )
-        xr.testing.assert_allclose(scores.sel(variable=name).drop_vars("variable"), alone, rtol=1e-9)
-
-
 # Parts that cannot be spared
 
 
@@ -226,20 +214,3 @@ def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
     replicates = jackknife_replicates(field, "field")
     assert replicates.shape == (1, 20)
     np.testing.assert_allclose(np.sum(replicates**2), data.values.var(ddof=1) / 20, rtol=1e-10)
-
-
-def test_a_selection_has_its_own_replicates_and_influence(product: xr.DataArray) -> None:
-    field = product.spline.fit(BASES, penalty=0.1, holder="time.year")
-    trend = field.select(time=xs.Polynomial)
-    whole, part = jackknife_replicates(field, "sst"), jackknife_replicates(trend, "sst")
-    keep = np.array([label in ("const", "x1") for label in field.space.features[2].labels()])
-    np.testing.assert_array_equal(part[:, :, keep], whole[:, :, keep])
-    np.testing.assert_array_equal(part[:, :, ~keep], 0.0)
-    assert (trend.cross_validate().rmse == field.cross_validate().rmse).all()
-    at = greville(field.space)
-    seen = observed(field.space, product)
-    change = [
-        abs(refit.select(time=xs.Polynomial).predict(**at) - trend.predict(**at)).where(seen).max()
-        for refit in refits(field)
-    ]
-    np.testing.assert_allclose(trend.cross_validate().influence, change, rtol=1e-8)

@@ -168,21 +168,3 @@ def test_a_field_whose_strengths_iterations_chose_has_error_bars() -> None:
     exact = values.spline.fit(bases, penalty=ours.penalty, solver="banded")
     at = target(3)
     assert_right_on_average(ours.stderr(at), exact.stderr(at), exact.sample(100, seed=9).predict(at), 200)
-
-
-@pytest.mark.slow
-def test_draws_whose_covariance_does_not_fit_in_memory_are_refused() -> None:
-    """Of two long Fourier series every pair of functions meets: 260 GB."""
-    t, x = np.arange(170.0), np.linspace(0, 1, 6)
-    rng = np.random.default_rng(0)
-    values = rng.standard_normal((t.size, t.size, x.size))
-    array = xr.DataArray(values, {"s": t, "t": t, "x": x}, ("s", "t", "x"), "u")
-    season = xs.Fourier(80, period=170.0)
-    field = array.spline.fit(
-        {"s": season, "t": season, "x": xs.BSpline(4)}, penalty=xs.Roughness({"x": 1e-3}), solver="spectral"
-    )
-    with pytest.raises(
-        ValueError,
-        match=r"in pair form takes three times \d+ bytes .* GiB of this machine.*field\.sample\(20",
-    ):
-        field.stderr(draws=10)

@@ -82,7 +82,7 @@ def test_what_takes_long_is_said_once_and_kept(points: First) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", ["truncated index", "truncated code", "other code", "garbage"])
+@pytest.mark.parametrize("damage", ["truncated index", "other code"])
 def test_a_damaged_cache_is_a_warning(grid: First, tmp_path: Path, damage: str) -> None:
     for file in grid.cache.rglob("*.nb?"):
         copy = tmp_path / file.relative_to(grid.cache)
@@ -90,8 +90,7 @@ def test_a_damaged_cache_is_a_warning(grid: First, tmp_path: Path, damage: str) 
         data = file.read_bytes()
         hit = file.suffix == ".nbi" if damage == "truncated index" else file.suffix == ".nbc"
         (other,) = grid.cache.rglob("by_cell.series*.nbc")
-        changes = {"garbage": b"garbage" * 99, "other code": other.read_bytes()}
-        changed = changes.get(damage, data[: len(data) // 2])
+        changed = other.read_bytes() if damage == "other code" else data[: len(data) // 2]
         copy.write_bytes(changed if hit and file.name.startswith("by_cell.locate") else data)
     again, _ = first_fit("grid", tmp_path)
     assert again["digest"] == grid.result["digest"]

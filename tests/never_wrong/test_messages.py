@@ -233,6 +233,3 @@ def test_what_is_no_bound_and_no_grid_mapping_is_still_named() -> None:
         UserWarning, match=r"not fitted, because not numeric .*: note \(\), upper_bounds \('lat',\)"
     ):
         ds.spline.fit(lat=8, lon=8, penalty=1e-6)
-
-
-# --- help

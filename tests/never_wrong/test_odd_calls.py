@@ -96,11 +96,10 @@ def test_a_collapsed_total_and_one_of_its_parts_are_not_merged(field: xs.Field) 
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("calls", [300, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("calls", [100, pytest.param(2000, marks=pytest.mark.slow)])
 def test_random_calls_end_in_an_answer_or_a_sentence(
     calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`python -m tests.never_wrong.odd_calls` prints them."""
     monkeypatch.chdir(tmp_path)
     made = (odd_calls.call(0, number) for number in range(calls))
     results = {what: odd_calls.outcome(function) for what, function in made}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,6 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-
-SOLVERS = ("banded", "dissection", "dense", "iterative")
 
 
 def ocean(rows: int, seed: int = 0) -> xr.DataArray:
@@ -58,30 +55,6 @@ def test_the_plan_names_the_solver_of_the_fit(penalty: Any) -> None:
         names.append(planned.solver)
         assert planned.solver == field.fits["u"].solved.factorisation.choice.name
     assert names == ["banded", "dissection"]
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize(
-    "penalty", [pytest.param(None, marks=pytest.mark.slow), xs.Roughness(1e-5)], ids=repr
-)
-def test_the_memory_of_the_plan_holds_for_every_solver(solver: str, penalty: Any) -> None:
-    """The peak of a solve and its edf, above the sums that it starts from."""
-    rows = 24 if solver == "dense" else 48
-    data = ocean(rows)
-    planned = next(
-        r for r in xs.plan(data, bases(rows), penalty=penalty, solver=solver).rows if r.mask == "any"
-    )
-    statistics = xs.statistics(data, bases(rows))
-    statistics.solve(xs.Roughness(1e-3), solver=solver)  # imports and compiles
-    tracemalloc.start()
-    try:
-        field = statistics.solve(penalty, solver=solver)
-        field.summary()
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert planned.solver == solver
-    assert peak < planned.solver_bytes + 2e6
 
 
 def test_every_answer_by_dissection_is_that_of_a_band() -> None:

@@ -144,12 +144,16 @@ def test_the_choice_of_smoothing_does_not_depend_on_the_scale(method: str, expon
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy speaks of the overflow too
 @pytest.mark.parametrize(
-    ("exponent", "size"), [(-150, "small"), (-200, "small"), (150, "large"), (300, "large")]
+    ("exponent", "size", "penalty", "compute"),
+    [
+        (-150, "small", 0, True),
+        (-200, "small", "reml", False),
+        (150, "large", "reml", True),
+        (300, "large", 0, False),
+    ],
 )
-@pytest.mark.parametrize("penalty", [0, "reml"])
-@pytest.mark.parametrize("compute", [True, False])
 def test_values_whose_squares_leave_float64_are_refused(
-    exponent: int, size: str, compute: bool, penalty: Any
+    exponent: int, size: str, penalty: Any, compute: bool
 ) -> None:
     x = np.linspace(0, 1, 50)
     data = xr.DataArray(np.sin(7 * x) * 10.0**exponent, {"x": x}, "x", "u").chunk(x=25)
@@ -174,7 +178,7 @@ def test_a_tiny_member_of_a_batch_is_named_and_the_rest_is_fitted() -> None:
 
 
 @pytest.mark.parametrize("chunks", [None, {"x": 10}])
-@pytest.mark.parametrize("dtype", ["M8[ns]", "m8[s]", "complex128", "U4", "object"])
+@pytest.mark.parametrize("dtype", ["M8[ns]", "complex128", "U4"])
 def test_weights_have_to_be_real_numbers(dtype: str, chunks: dict[str, int] | None) -> None:
     x = np.linspace(0, 1, 50)
     data = xr.DataArray(np.sin(x), {"x": x}, "x")

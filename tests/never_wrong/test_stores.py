@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -137,29 +136,3 @@ def test_a_store_that_cannot_be_listed(gappy: Path) -> None:
         ValueError, match=r"adt\.zarr/adt cannot be listed, so it is not known which chunks it lacks"
     ):
         data.spline.fit(BASES, penalty=0.1, missing_chunks="raise")
-
-
-@pytest.mark.parametrize("chunks", [None, {}], ids=["lazy", "chunks"])
-def test_a_damaged_chunk_is_named(tmp_path: Path, chunks: Any) -> None:
-    path = written(tmp_path, product())
-    (path / "adt/c/2/1/0").write_bytes(b"no chunk")
-    with pytest.raises(Exception, match=r"chunk|buffer|decod|compress|blosc|zstd|error") as caught:
-        opened(path, chunks).spline.fit(BASES, penalty=0.1)
-    notes = " ".join(caught.value.__notes__)
-    assert "while reading adt[32:48, 12:24, 0:15]" in notes
-    assert "time=2002-09-01…2003-12-01, lat=0.869" in notes and "adt.zarr" in notes
-
-
-def test_blocks_of_unknown_length(tmp_path: Path) -> None:
-    known = da.from_array(np.sin(np.arange(100.0)), chunks=10)
-    unknown = known[known > -2]
-    values = xr.DataArray(unknown, dims="x", name="u")
-    advice = r"the length of x is not known.*compute_chunk_sizes"
-    for data in (values, values.to_dataset()):
-        for call in (data.spline.fit, data.spline.statistics, data.spline.plan, data.spline.space):
-            with pytest.raises(ValueError, match=advice):
-                call(x=xs.BSpline(5, domain=(0.0, 100.0)))
-    weights = xr.DataArray(unknown, dims="x")
-    data = xr.DataArray(np.zeros(100), {"x": np.arange(100.0)}, "x", "u")
-    with pytest.raises(ValueError, match="the length of x is not known"):
-        data.spline.fit(x=5, weights=weights)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +54,6 @@ def difference(a: xs.Field, b: xs.Field, at: Any, scale: float = 1.0, shift: flo
 # ---- error bars
 
 
-@SLOW
-def test_error_bars_hold_with_a_small_budget() -> None:
-    data, truth = (x[:48] for x in pacific())
-    field = data.spline.fit(seconds=1)
-    assert covered(field, truth) > 0.93
-    np.testing.assert_allclose(field.summary().sigma, 0.3, rtol=0.1)
-
-
 def test_error_bars_of_a_rough_field_hold() -> None:
     x = np.linspace(0, 1, 17)
     points = np.stack(np.meshgrid(x, x, indexing="ij"), -1).reshape(-1, 2)
@@ -83,14 +74,6 @@ def test_few_observations_are_not_certain() -> None:
     assert np.mean(hits) > 0.7  # it was .19
 
 
-def test_equal_values_say_nothing_of_errors() -> None:
-    for places in ([20, 150], [20, 60, 90, 150]):
-        data = series(200).where(np.isin(np.arange(200), places)) * 0 + 1.0
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", xs.FitWarning)
-            assert data.spline.fit().stderr().isnull().all()
-
-
 @pytest.mark.parametrize("share", [0.5, *(pytest.param(share, marks=SLOW) for share in (0.2, 0.3, 0.7, 1.0))])
 def test_the_advice_on_repeated_records_mends_coverage(share: float) -> None:
     rng = np.random.default_rng(0)
@@ -107,15 +90,6 @@ def test_the_advice_on_repeated_records_mends_coverage(share: float) -> None:
         once = twice.to_dataframe().drop_duplicates().to_xarray().set_coords(["lat", "lon"]).u
         at = {"lat": truth.lat, "lon": truth.lon}
         assert covered(once.spline.fit(bases or None), truth, at) >= 0.93
-
-
-@pytest.mark.filterwarnings("ignore:.*knots limit:xspline.FitWarning")
-@pytest.mark.parametrize("options", [{}, {"lat": 4, "lon": 4, "time": 8}], ids=["bare", "single"])
-def test_files_that_overlap_in_time_are_told(options: dict[str, int]) -> None:
-    """On grids as among points: the months that both files have are there twice."""
-    data = pacific()[0][:15, ::3, ::4]
-    with pytest.warns(xs.FitWarning, match="have the coordinates and the value of another one"):
-        xr.concat([data[:10], data[7:]], "time").spline.fit(**options)
 
 
 def test_the_error_of_a_regional_mean_by_years() -> None:
@@ -175,12 +149,6 @@ def test_a_flipped_byte_that_decodes_is_named(tmp_path: Path) -> None:
 
 
 # ---- what does not matter
-
-
-def test_a_single_fit_with_a_larger_budget_ends() -> None:
-    data, truth = pacific()
-    field = data.spline.fit(seconds=5, fine=False)
-    assert np.isfinite(field.predict()).all() and float(abs(field.predict() - truth).mean()) < 1
 
 
 @pytest.mark.filterwarnings("ignore:.*at its upper bound:xspline.FitWarning")

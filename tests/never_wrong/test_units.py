@@ -200,6 +200,3 @@ def test_a_laplacian_adds_one_unit_under_two_names() -> None:
 def test_derivatives_are_per_unit_of_any_coordinate(units: str, per: str) -> None:
     field = profile(units=units).spline.fit(z=20, penalty=1e-9)
     assert field.derivative(z=1).units == per
-
-
-# --- equations

@@ -43,22 +43,6 @@ def burgers(x: xr.DataArray, t: xr.DataArray, k: float = 0.3) -> xr.DataArray:
     return 1 - 0.6 * np.tanh(0.6 * (x - 3 - t) / (2 * k))
 
 
-def shock(nu: float = 0.01 / np.pi, nx: int = 256, nt: int = 100) -> xr.DataArray:
-    """Return the solution of u_t + u u_x = nu u_xx from -sin(πx), which has a shock of the width nu at x = 0.
-
-    It is Cole's and Hopf's integral by Gauss and Hermite's rule (Basdevant et al. 1986).
-    """
-    x, t = np.linspace(-1, 1, nx)[:, None], np.linspace(0, 0.99, nt)
-    nodes, weights = np.polynomial.hermite.hermgauss(200)
-    rows = [-np.sin(np.pi * x[:, 0])]
-    for time in t[1:]:
-        y = x - np.sqrt(4 * nu * time) * nodes
-        exponent = -np.cos(np.pi * y) / (2 * np.pi * nu)
-        kernel = weights * np.exp(exponent - exponent.max(axis=1, keepdims=True))
-        rows.append(-np.sum(kernel * np.sin(np.pi * y), axis=1) / kernel.sum(axis=1))
-    return xr.DataArray(np.array(rows), {"t": t, "x": x[:, 0]}, ("t", "x"), "u")
-
-
 def fitted(u: Callable[[xr.DataArray, xr.DataArray], xr.DataArray], **bases: xs.BSpline) -> xs.Field:
     """Return a close fit of u on the grid."""
     return sampled(u).spline.fit({**SMOOTH, **bases}, penalty=0)

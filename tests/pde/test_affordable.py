@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -11,11 +10,6 @@ import xspline as xs
 from benchmarks.constants.bound import TURN, burgers
 from tests import scatter
 from tests.pde import cases
-from xspline.pde.profile.constraint import Constraints
-from xspline.pde.profile.normal_equations import BandOrder
-from xspline.pde.recovery import PROPOSED_BAND, bases_for, equations_of
-from xspline.pde.text.equation import parse
-from xspline.pde.text.symbols import Names
 
 
 def hidden(size: float, seed: int) -> xr.Dataset:
@@ -59,18 +53,6 @@ def test_an_equation_without_bases_chooses_a_space_that_suits_it() -> None:
     xr.testing.assert_identical(same.estimate, found.estimate)
 
 
-def test_a_space_that_nobody_chose_has_a_band_within_its_budget() -> None:
-    axes = {"t": np.linspace(0, 1, 90), "y": np.linspace(0, 1, 80), "x": np.linspace(0, 1, 70)}
-    data = xr.DataArray(da.zeros((90, 80, 70)), axes, tuple(axes), "u")
-    trial = data.spline.fit({n: xs.BSpline(12, 11) for n in axes}, penalty=0, compute=False)
-    cells = {"t": 45, "y": 40, "x": 35}
-    bases = bases_for(trial.space, cells, equations_of(trial, "u_t = D*(u_xx + u_yy)"))
-    constraints = problem_size(data, bases)
-    assert 0.5 * PROPOSED_BAND < constraints <= PROPOSED_BAND
-    assert {n: b.degree for n, b in bases.items()} == {"t": 3, "y": 4, "x": 4}
-    assert all((b.size - b.degree) % 2 == 0 for b in bases.values())
-
-
 def test_the_field_that_obeys_an_equation_needs_no_bases() -> None:
     data = cases.sampled(cases.diffusion, cases.grid(40, 30))
     noisy = data + 0.05 * np.random.default_rng(0).standard_normal(data.shape)
@@ -98,21 +80,6 @@ def test_functions_of_data_name_the_method_of_a_field() -> None:
     for call, name in ((xs.constrain, "constrain"), (xs.discover, "discover")):
         with pytest.raises(TypeError, match=rf"xs.{name} takes data, and this is Field: call its method"):
             call(field, "u_t")
-
-
-def problem_size(data: xr.DataArray, bases: dict[str, xs.BSpline]) -> int:
-    """Bytes of the normal equations of diffusion in a space."""
-    field = data.spline.fit(bases, penalty=0, compute=False)
-    equation = parse("u_t = D*(u_xx + u_yy)", Names.of(field, None, ()))
-    return BandOrder.of(Constraints.of(field.space, [equation])).nbytes
-
-
-def test_a_degree_that_is_too_low_warns_with_the_line_to_write() -> None:
-    data = cases.sampled(cases.diffusion)
-    field = data.spline.fit({"t": xs.BSpline(12, 5), "x": xs.BSpline(16, 3)}, penalty=1e-6)
-    told = r'degree 3; for derivatives of order 2, degree 4 or more is advised: fit with "x": xs.BSpline\(17, 4\)'
-    with pytest.warns(xs.FitWarning, match=told):
-        field.recover("u_t = D*u_xx")
 
 
 def test_error_bars_of_a_constrained_field_know_what_the_knots_leave() -> None:

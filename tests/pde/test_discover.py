@@ -13,11 +13,6 @@ import xspline as xs
 from benchmarks.constants import bound, waves
 from tests import scatter
 from tests.pde import cases
-from xspline.pde.discovery import subsets
-from xspline.pde.discovery.candidates import default_terms, library
-from xspline.pde.discovery.models import CLEARLY, Library
-from xspline.pde.profile.problem import problem_of
-from xspline.pde.text.symbols import Names
 
 BASES = {"x": xs.BSpline(16, 5), "t": xs.BSpline(8, 5)}
 
@@ -78,12 +73,6 @@ def test_waves_have_a_second_derivative_in_time() -> None:
     assert found.coefficient.sel(term="u_xx")[0].item() == pytest.approx(1.69, rel=0.01)
 
 
-def test_without_noise_the_shortest_equation_that_holds() -> None:
-    found = cases.fitted(cases.diffusion, x=xs.BSpline(20, 5)).discover("u_t", order=2, power=1)
-    assert terms_of(found) == {"u_xx"}
-    assert found.coefficient.sel(term="u_xx")[0].item() == pytest.approx(0.05, rel=1e-5)
-
-
 @pytest.mark.parametrize(("knots", "penalty"), [(20, 0), (20, 1e-9), (30, "reml")])
 def test_without_noise_no_term_is_rounding(knots: int, penalty: float | str) -> None:
     data = cases.sampled(cases.diffusion, cases.grid(80, 40))
@@ -114,19 +103,6 @@ def test_known_sources_and_coordinates_are_candidates() -> None:
     found = field.discover("u_t", terms=["u_x", "u_xx", "S", "x", "u"], known={"S": lambda x: np.cos(x)})
     assert terms_of(found) == {"u_xx", "S"}
     assert found.coefficient.sel(term="S")[0].item() == pytest.approx(2, rel=0.02)
-
-
-@pytest.mark.slow
-def test_two_variables() -> None:
-    """v is a source of u: u_t = 0.05 u_xx + v, of which sin 2t cos 2x is a solution."""
-    at = cases.grid()
-    v = (2 * np.cos(2 * at.t) + 0.2 * np.sin(2 * at.t)) * np.cos(2 * at.x)
-    u = cases.diffusion(at.x, at.t) + np.sin(2 * at.t) * np.cos(2 * at.x)
-    both = xr.Dataset({"u": u.transpose("t", "x"), "v": v.transpose("t", "x")})
-    draw = np.random.default_rng(0).standard_normal((2, *both.u.shape))
-    both = both.assign(u=both.u + 0.01 * draw[0], v=both.v + 0.01 * draw[1])
-    found = both.spline.fit(BASES).discover("u_t", terms=["u", "u_x", "u_xx", "v", "u*v"])
-    assert terms_of(found) == {"u_xx", "v"}
 
 
 @pytest.mark.parametrize(
@@ -163,15 +139,6 @@ def test_merged_statistics_find_what_all_data_find() -> None:
 
 
 # ---- no equation ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_noise_alone_has_no_equation() -> None:
-    sizes = {"x": xs.BSpline(14, 5), "t": xs.BSpline(9, 5)}
-    field = noisy(lambda x, t: 0 * x + 0 * t, 1.0).spline.fit(sizes, penalty=1.0)
-    found = field.discover("u_t")
-    assert found.sizes["term"] == 16 and found.attrs["equation"] == "none"
-    assert "no equation is claimed" in found.attrs["checks"]
 
 
 def test_a_field_that_obeys_no_candidate_has_no_equation() -> None:
@@ -228,28 +195,6 @@ def test_a_travelling_wave_obeys_a_shorter_equation_too() -> None:
 # ---- candidates -----------------------------------------------------------------------------------------------------
 
 
-def test_candidates_are_products_of_powers_and_derivatives() -> None:
-    names = Names.of(diffusion(), None, {})
-    assert default_terms("u_t", names, 2, 1) == ["1", "u", "u_x", "u*u_x", "u_xx", "u*u_xx"]
-    assert default_terms("u_tt", names, 1, 0) == ["1", "u_x", "u_t"]
-    assert len(default_terms("u_t", names, None, None)) == 16
-
-
-def test_a_search_does_not_start_from_what_the_weak_form_rules_out() -> None:
-    """Travelling waves and a decay: u_t = -u_x + 0.2 u_xx, far from every equation of one term."""
-    x, t = np.linspace(0, 6, 60), np.linspace(0, 2, 30)[:, None]
-    u = np.exp(-0.2 * t) * np.sin(x - t) + np.exp(-0.8 * t) * np.sin(2 * (x - t))
-    data = xr.DataArray(u, {"t": t[:, 0], "x": x}, ("t", "x"), "u")
-    field = xs.fit(data, {"x": xs.BSpline(20, 5), "t": xs.BSpline(12, 5)})
-    names = Names.of(field, None, ())
-    whole = library("u_t", ["u", "u_x", "u_xx", "u*u_x"], names)
-    models = Library(problem_of(field, [whole.equation], names, {}, ["u"]))
-    one, two = (1,), (1, 2)
-    assert models.weak_rms(one) > CLEARLY * models.weak_rms(two)
-    starts = models.weak_starts()
-    assert two in starts and all(len(subset) >= 2 for subset in starts)
-
-
 @pytest.mark.parametrize(
     ("response", "asked", "message"),
     [
@@ -293,52 +238,6 @@ def test_a_batch_is_refused() -> None:
     with pytest.raises(ValueError, match=r"independent fits along \('member',\); select one") as caught:
         field.discover("u_t")
     assert "xs.discover(data, 'u_t', dims={'m': 'member'})" in str(caught.value)
-
-
-# ---- sets of terms --------------------------------------------------------------------------------------------------
-
-
-def parabola(candidates: int, count: int = 200) -> tuple[subsets.Parabola, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(candidates)
-    columns = rng.standard_normal((count, candidates)) * 10.0 ** rng.integers(-4, 4, candidates)
-    columns[:, 1] = columns[:, 0] + 0.1 * columns[:, 1]
-    target = columns[:, [0, 3]] @ (3.0 / columns[:, [0, 3]].std(0)) + rng.standard_normal(count)
-    theta = np.linalg.lstsq(columns, target, rcond=None)[0]
-    return subsets.Parabola(theta, columns.T @ columns, 1.0, count), columns, target
-
-
-def test_costs_are_those_of_least_squares() -> None:
-    own, columns, target = parabola(5)
-    least = np.sum((target - columns @ np.linalg.lstsq(columns, target, rcond=None)[0]) ** 2)
-    for subset in ((), (0,), (1, 3), (0, 2, 4), (0, 1, 2, 3, 4)):
-        kept = columns[:, subset]
-        rest = target - kept @ np.linalg.lstsq(kept, target, rcond=None)[0] if subset else target
-        expected = np.sum(rest**2) - least + subsets.size_cost(len(subset), 5, 200)
-        assert own.cost(subset) == pytest.approx(expected, rel=1e-8)
-
-
-def test_a_search_among_many_candidates_finds_the_best_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, _, _ = parabola(9)
-    everything = own.ranked(3)
-    assert everything[0][1] == (0, 3)
-    monkeypatch.setattr(subsets, "LARGEST_SWEEP", 3)
-    cost, subset = own.ranked(3)[0]
-    assert subset == (0, 3) and cost == pytest.approx(everything[0][0])
-    assert own.best_by_size(3)[1] == (0, 3)
-
-
-def test_rounding_of_information_tells_no_terms_apart() -> None:
-    """Two terms are one, and the information of their difference is rounding, above or below zero."""
-    for sign in (1, -1):
-        apart = sign * 1e-9 * np.array([[1.0, 0, -1, 0], [0, -1, 0, 1], [-1, 0, 1, 0], [0, 1, 0, -1]])
-        information = np.kron(np.ones((2, 2)), np.array([[1.0, 0.3], [0.3, 1.0]])) + apart
-        own = subsets.Parabola(np.array([1.0, 0, 0, 0]), information, 1e-12, 1000)
-        assert [subset for _, subset in own.ranked(2)] == [(0,), (2,)]
-
-
-def test_more_terms_cost_more() -> None:
-    costs = [subsets.size_cost(size, 16, 1000) for size in range(17)]
-    assert costs[0] == 0 and (np.diff(costs) > 0).all()
 
 
 # ---- sets of data ---------------------------------------------------------------------------------------------------

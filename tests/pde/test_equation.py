@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import warnings
 
 import numpy as np
 import pytest
 import xarray as xr
 
 import xspline as xs
+from benchmarks.constants.missing import FAMILIES
 from tests.pde.cases import plane
-from xspline.pde.text import expression
+from xspline.pde.results import root
 from xspline.pde.text.equation import Equation, parse
 from xspline.pde.text.symbols import CoordinateSymbol, KnownSymbol, Names, Value
+from xspline.pde.text.unit_powers import Mismatch, Unit
 
 
 @pytest.fixture(scope="module")
@@ -186,9 +189,99 @@ def test_dims_have_to_be_a_mapping(globe: xs.Field) -> None:
         Names.of(globe, ("x", "x"), ())  # type: ignore[arg-type]
 
 
-def test_arithmetic_is_that_of_python() -> None:
-    node = ast.parse("-a**2/(b - 3) + sqrt(abs(b))*2 - +a", mode="eval").body
-    a, b = 1.7, -0.4
-    assert expression.evaluate(node, {"a": a, "b": b}) == -(a**2) / (b - 3) + abs(b) ** 0.5 * 2 - a
-    with pytest.raises(TypeError, match=r"a\[0\] is no expression"):
-        expression.evaluate(ast.parse("a[0]", mode="eval").body, {"a": a})
+# --- as people write them
+
+
+DATA = FAMILIES[0].observed(0.0, 0.01, 0)
+
+
+@pytest.mark.parametrize(
+    ("equation", "said"),
+    [
+        ("u_t = lambda*u_xx", "'lambda' is a word of Python"),
+        ("u_t = 2 u_xx + D*u", "'2 u_xx' is a product, written 2*u_xx"),
+        ("u_t = 2u_xx + D*u", "'2u_xx' is a product, written 2*u_xx"),
+        ("u_t = D*u_{xx}", "'u_{xx}' is written u_xx"),
+        ("du/dt = D*u_xx", "is a derivative, written u_t"),
+        ("u_time = D*u_xx", "the derivative along 'time' is written u_t"),
+    ],
+)
+def test_what_is_written_as_on_paper_says_how_it_is_written_here(equation: str, said: str) -> None:
+    with pytest.raises(ValueError, match=r"written|word") as caught:
+        xs.recover(DATA.rename(t="time"), equation)
+    assert said in str(caught.value)
+
+
+def test_spaces_between_other_things_are_no_products() -> None:
+    found = xs.recover(DATA, "u_t  =  1e-9 * exp (x)  +  1E-9 * u  +  (D * u_x) _x")
+    assert found.estimate.item() == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.fixture(scope="module")
+def diffusivity() -> float:
+    return xs.recover(DATA, "u_t = D*u_xx").estimate.item()
+
+
+@pytest.mark.parametrize("name", ["space", "distance", "r"])
+def test_letters_and_dims_say_what_is_fitted(name: str, diffusivity: float) -> None:
+    data = DATA.rename(x=name)
+    own = f"u_t = D*u_{name * 2}" if len(name) == 1 else "u_t = D*u_xx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert xs.recover(data, own).estimate.item() == pytest.approx(diffusivity, abs=1e-5)
+        found = xs.recover(data, "u_t = D*u_zz", dims={"z": name})
+    assert found.estimate.item() == pytest.approx(diffusivity, abs=1e-5)
+
+
+def test_a_coordinate_that_nothing_names_stays_a_batch() -> None:
+    both = xr.concat([DATA, 2 * DATA], xr.DataArray(np.array([1, 2]), dims="run", name="run"))
+    found = xs.recover(both, "u_t = D*u_xx")
+    assert found.estimate.dims == ("parameter", "run")
+
+
+# --- units and roots
+
+
+def test_odd_roots_keep_their_sign_and_even_ones_need_a_positive_power() -> None:
+    values = np.array([8.0, -8.0])
+    np.testing.assert_allclose(root(values, 3), [2, -2])
+    np.testing.assert_allclose(root(values, -1), [0.125, -0.125])
+    np.testing.assert_allclose(root(values, -3), [0.5, -0.5])
+    np.testing.assert_allclose(root(values * 2, 2), [4, np.nan])
+    np.testing.assert_allclose(root(values, 0.5), [64, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("m2 s-1", "m2 s-1"),
+        ("s-1 m**2", "m2 s-1"),
+        ("kg/m^3", "kg m-3"),
+        ("kg m-2/s", "kg m-2 s-1"),
+        ("degC", "K"),
+        ("degrees_north", "degree"),
+        ("W.m-2", "W m-2"),
+        ("1", "1"),
+        ("m m-1", "1"),
+    ],
+)
+def test_units_are_read(text: str, written: str) -> None:
+    unit = Unit.parse(text, "a")
+    assert str(unit) == written and unit.is_known
+
+
+@pytest.mark.parametrize("text", ["", "1e-3 m", "days since 2000-01-01", "m (depth)"])
+def test_units_that_are_not_known_may_cancel(text: str) -> None:
+    unit = Unit.parse(text, "a")
+    assert not unit.is_known
+    assert str(unit * Unit.parse("m", "b") / unit) == "m"
+
+
+def test_units_of_sums_and_powers() -> None:
+    m, s, number = Unit.parse("m", "a"), Unit.parse("s", "b"), Unit(number=2.0)
+    unknown = Unit.parse("", "c")
+    assert (m + number, number + m, m - m, m + unknown, unknown + m) == (m, m, m, m, m)
+    assert str(m**number) == "m2" and str((m / s).to(0.5)) == "m0.5 s-0.5" and str(-m) == "m"
+    assert not (m**unknown).is_known and number.to(0.5) == number
+    with pytest.raises(Mismatch, match="m and s are added"):
+        m + s

@@ -11,15 +11,11 @@ import xarray as xr
 
 import xspline as xs
 from benchmarks import constants
-from benchmarks.constants import waves
 from tests import scatter
 from tests.pde import cases
 from tests.products import stderr_of
-from xspline.pde.profile import constraint, estimate, gauss_newton, normal_equations
-from xspline.pde.profile.problem import problem_of
+from xspline.pde.profile import gauss_newton
 from xspline.pde.text import expression
-from xspline.pde.text.equation import parse
-from xspline.pde.text.symbols import Names
 from xspline.solve import TooLargeError
 
 BASES = {"x": xs.BSpline(24, 5), "t": xs.BSpline(12, 5)}
@@ -111,166 +107,6 @@ def test_a_system_of_two_variables() -> None:
 
 
 # ---- what the pieces promise ----------------------------------------------------------------------------------------
-
-
-def residual_of(text: str) -> tuple[constraint.Constraints, dict[str, np.ndarray]]:
-    field = cases.sampled(cases.diffusion, cases.grid(30, 20)).spline.fit(
-        x=xs.BSpline(9, 5, period=2 * np.pi), t=xs.BSpline(7, 4), penalty=1e-6
-    )
-    equations = (parse(text, Names.of(field, None, ())),)
-    return constraint.Constraints.of(field.space, equations), {"u": field.fits["u"].coefficients}
-
-
-@pytest.mark.parametrize("text", ["u_t + u*u_x = D*u_xx", "u_tt = c*sin(u)*u_x**2 + b*u_xt/(2 + u) + x*u"])
-def test_jacobians_are_those_of_differences(text: str) -> None:
-    constraints, at = residual_of(text)
-    (one,) = constraints.each
-    tau = np.linspace(0.3, 0.9, len(constraints.parameters))
-    rng = np.random.default_rng(0)
-    direction = rng.standard_normal(at["u"].shape)
-    values = one.environment(at)
-    step = 1e-6
-    ahead, behind = ({"u": at["u"] + s * direction} for s in (step, -step))
-    slope = (one.residual(ahead, tau) - one.residual(behind, tau)) / (2 * step)
-    weights = rng.standard_normal(slope.shape)
-    pulled = one.pulled_back(values, tau, weights)["u"]
-    assert np.sum(pulled * direction) == pytest.approx(np.sum(weights * slope), rel=1e-6)
-    shift = rng.standard_normal(tau.size)
-    by_tau = np.tensordot(shift, one.by_parameter(values), axes=1)
-    np.testing.assert_allclose(by_tau, one.residual(at, tau + shift) - one.residual(at, tau), atol=1e-9)
-
-
-def test_a_band_holds_the_gram() -> None:
-    field = noisy()
-    equations = (parse("u_t = D*u_xx", Names.of(field, None, ())),)
-    order = normal_equations.BandOrder.of(constraint.Constraints.of(field.space, equations))
-    gram = field.statistics.total("u").gram
-    band = normal_equations.band_of([gram], order)
-    dense = gram.to_dense(field.space.frame)
-    place = order.index[0].ravel()
-    for r in (0, 1, order.inner, order.width - 1):
-        j = np.arange(order.size - r)
-        inverse = np.argsort(place)
-        np.testing.assert_allclose(band[j, r], dense[inverse[j + r], inverse[j]], atol=1e-12)
-
-
-def test_a_search_that_takes_no_full_step_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    field, halved = noisy(), gauss_newton.ConstrainedLeastSquares._along
-    names = Names.of(field, None, ())
-    problem = problem_of(field, [parse("u_t = D*u_xx", names)], names, {}, ["u"])
-    start = problem.search.start(problem.coefficients, np.array([0.05]))
-    assert problem.search.run(start).converged
-
-    def short(
-        self: gauss_newton.ConstrainedLeastSquares,
-        state: gauss_newton.Unknowns,
-        step: gauss_newton.GaussNewtonStep,
-        rss: float,
-    ) -> tuple:
-        after, rss, _, residuals = halved(self, state, step, rss)
-        return after, rss, 0.5, residuals
-
-    monkeypatch.setattr(gauss_newton.ConstrainedLeastSquares, "_along", short)
-    result = problem.search.run(start)
-    assert not result.converged and result.steps == gauss_newton.FEW < gauss_newton.STEPS
-
-
-CIRCLE, LINE, LONG = xs.BSpline(9, 5, period=2 * np.pi), xs.BSpline(7, 4), xs.BSpline(12, 3)
-SPACES = {
-    "a line": ({"t": LONG}, "u_tt = c*u*u_t"),
-    "a circle outermost": (
-        {"x": xs.BSpline(30, 3, period=2 * np.pi), "t": xs.BSpline(8, 5)},
-        "u_t = c*u*u_xx",
-    ),
-    "a circle inside": ({"x": CIRCLE, "t": LONG}, "u_t = c*u_xx + b*u*u_x"),
-    "two inside": ({"x": CIRCLE, "y": LINE, "t": LONG}, "u_t = c*u_xx + b*u*u_y"),
-    "waves inside": ({"x": xs.Fourier(3, 2 * np.pi), "t": LONG}, "u_t = c*u_xx"),
-}
-
-
-def test_a_search_from_a_nested_space_ends_where_any_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    starts, found_from = [], estimate.found_from
-
-    def counting(own: gauss_newton.ConstrainedLeastSquares, *others: object) -> gauss_newton.SearchResult:
-        starts.append(own.constraints.space.shape)
-        return found_from(own, *others)
-
-    monkeypatch.setattr(estimate, "found_from", counting)
-    plain = noisy().recover("u_t = a*u_x + D*u_xx")
-    assert starts == [(24, 12), (15, 12), (24, 9)]
-    monkeypatch.setattr(estimate, "DEAR", 0.0)
-    nested = noisy().recover("u_t = a*u_x + D*u_xx")
-    assert starts[3:] == [(15, 9), (24, 12), (15, 12), (24, 9)]
-    assert (abs(nested.estimate - plain.estimate) < 0.01 * plain.stderr).all()
-    np.testing.assert_allclose(nested.stderr, plain.stderr, rtol=1e-3)
-    np.testing.assert_allclose(nested.adequacy, plain.adequacy, rtol=1e-4)
-    assert (abs(nested.resolution - plain.resolution) < 0.03 * plain.stderr).all()
-
-
-def test_with_every_second_knot_a_search_starts_at_the_nearest_function() -> None:
-    """In the mean of squares over the domain, not in coefficients, which are large where functions are small."""
-    field = cases.sampled(cases.diffusion).spline.fit(x=xs.BSpline(41, 7), t=xs.BSpline(8, 5), penalty=1e-9)
-    names = Names.of(field, None, ())
-    problem = problem_of(field, [parse("u_t = D*u_xx", names)], names, {}, ["u"])
-    fine = np.random.default_rng(0).standard_normal((41, 8))
-    smaller = problem.coarsened(["x"], {"u": fine})
-    x = np.linspace(0, 2 * np.pi, 5001)[1:-1]
-    of_fine, of_coarse = (s.features[0].design(x) for s in (problem.space, smaller.space))
-    best = np.linalg.lstsq(of_coarse, of_fine @ fine, rcond=None)[0]
-    apart = of_coarse @ (smaller.coefficients["u"] - best)
-    assert smaller.space.shape == (24, 8)
-    assert np.sqrt(np.mean(apart**2)) < 0.01 * np.sqrt(np.mean((of_fine @ fine) ** 2))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("noise", "seed"), [(0.05, 3), (0.1, 1), (0.1, 4)])
-def test_searches_with_every_second_knot_do_not_wander(noise: float, seed: int) -> None:
-    """Of KdV's equation factors of degree 7 are at rounding, and starts far off ended anywhere."""
-    found = waves.korteweg_de_vries().recovered(noise, seed)
-    assert (abs(found.estimate - [-6, -1]) < scatter.FIVE * found.stderr).all()
-
-
-def test_a_nested_space_that_does_not_resolve_the_field_is_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "DEAR", 0.0)
-    field = cases.sampled(cases.burgers).spline.fit(x=xs.BSpline(40, 5), t=xs.BSpline(14, 5), penalty=1e-9)
-    names = Names.of(field, None, ())
-    own = problem_of(field, [parse("u_t + u*u_x = k*u_xx", names)], names, {}, ["u"])
-    assert estimate._nested(own, np.array([0.3])) is None
-    assert field.recover("u_t + u*u_x = k*u_xx").estimate.item() == pytest.approx(0.3, abs=1e-3)
-
-
-@pytest.mark.parametrize("together", [1, 3, 100])
-@pytest.mark.parametrize("where", SPACES)
-def test_squares_of_a_derivative_are_a_band(
-    where: str, together: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bases, text = SPACES[where]
-    rng = np.random.default_rng(0)
-    places = {n: ("p", rng.uniform(0, 2 * np.pi, 900)) for n in bases}
-    data = xr.Dataset({n: ("p", rng.standard_normal(900), {}) for n in "uv"}, places)
-    texts = [text, text.replace("u", "v").replace("v_", "u_", 1)] if len(bases) == 2 else [text]
-    field = (data if len(texts) > 1 else data[["u"]]).spline.fit(bases, penalty=1.0)
-    equations = [parse(one, Names.of(field, None, ())) for one in texts]
-    constraints = constraint.Constraints.of(field.space, equations)
-    coefficients = {n: rng.standard_normal(field.space.shape) for n in constraints.variables}
-    tau, order = (
-        np.array([0.7, -1.3][: len(constraints.parameters)]),
-        normal_equations.BandOrder.of(constraints),
-    )
-    monkeypatch.setattr(normal_equations, "TOGETHER", together)
-    band, dense = np.zeros((order.size, order.width)), np.zeros((order.size, order.size))
-    for one in constraints.each:
-        values = one.environment(coefficients)
-        normal_equations.Jacobian(one, order).add_squares(band, one.by_coefficient(values, tau), 0.7)
-        none = {n: np.zeros(field.space.shape) for n in constraints.variables}
-        units = np.eye(int(np.prod(one.shape))).reshape(-1, *one.shape)
-        slopes = [order.flatten(none | one.pulled_back(values, tau, unit)) for unit in units]
-        dense += 0.7 * np.transpose(slopes) @ slopes
-    for r in range(order.size):
-        own = band[: order.size - r, r] if r < order.width else 0.0
-        np.testing.assert_allclose(own, np.diag(dense, -r), atol=1e-12 * np.abs(dense).max())
-    for r in range(order.width):
-        assert not band[order.size - r :, r].any()
 
 
 @pytest.mark.parametrize(
@@ -450,14 +286,6 @@ def test_the_weak_form() -> None:
     )
 
 
-def test_the_weak_form_knows_what_knots_leave() -> None:
-    data = cases.sampled(lambda x, t: cases.burgers(x, t, 0.05))
-    data = data + 0.01 * np.random.default_rng(3).standard_normal(data.shape)
-    field = data.spline.fit(x=xs.BSpline(30, 5), t=xs.BSpline(12, 5), penalty=1e-6)
-    found = field.recover("u_t + u*u_x = k*u_xx", method="weak")
-    assert not abs(found.estimate.item() - 0.05) > 2 * found.stderr.item()
-
-
 @pytest.mark.parametrize("method", ["profile", "weak"])
 def test_more_constants_than_the_weak_form_has_tests(method: str) -> None:
     field = cases.sampled(cases.diffusion).spline.fit(x=xs.BSpline(8, 5), t=xs.BSpline(8, 5), penalty=1e-6)
@@ -469,18 +297,6 @@ def test_more_constants_than_the_weak_form_has_tests(method: str) -> None:
 
 
 # ---- what is said ---------------------------------------------------------------------------------------------------
-
-
-def test_what_comes_back_can_be_written(tmp_path) -> None:
-    found = noisy().recover("u_t = D**2*u_xx")
-    found.to_netcdf(tmp_path / "found.nc")
-    with xr.open_dataset(tmp_path / "found.nc") as again:
-        xr.testing.assert_allclose(again.load(), found)
-    assert set(found) == {
-        *("estimate", "stderr", "lower", "upper", "raw", "raw_stderr", "covariance", "weak", "weak_stderr"),
-        *("resolution", "sigma", "adequacy", "probability", "converged"),
-    }
-    assert found.covariance.item() == pytest.approx(found.stderr.item() ** 2, rel=1e-9)
 
 
 def test_where_profile_does_not_suit_the_default_says_so() -> None:

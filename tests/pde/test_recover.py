@@ -31,13 +31,6 @@ def test_it_is_a_method_of_fields() -> None:
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def test_a_diffusivity_is_recovered() -> None:
-    found = cases.fitted(cases.diffusion).recover("u_t = D * u_xx")
-    assert value(found, "D") == pytest.approx(0.05, rel=1e-6)
-    assert found.units.item() == "m2 s-1"
-    assert float(found.lower[0]) < 0.05 < float(found.upper[0])
-
-
 def test_terms_that_are_not_there_are_zero_within_their_errors() -> None:
     found = cases.fitted(cases.diffusion).recover("u_t + a*u_x = D*u_xx + b*u**2 + S")
     assert list(found.parameter.values) == ["a", "D", "b", "S"]
@@ -52,35 +45,6 @@ def test_a_wave_speed_is_recovered() -> None:
     assert value(found, "c", "stderr") == pytest.approx(value(found, "c", "raw_stderr") / 2.6, rel=1e-4)
     assert found.units.item() == "m s-1"
     assert "not real" not in found.attrs["checks"]
-
-
-@pytest.mark.parametrize(
-    ("equation", "sign"),
-    [("u_tt = -c**2 * u_xx", -1), ("u_tt = u_xx / c**2 * -1", -1), ("u_tt = -c**3*u_xx", 1)],
-)
-def test_a_negative_power_is_reported_and_has_a_root_only_if_odd(equation: str, sign: int) -> None:
-    found = cases.fitted(cases.wave).recover(equation)
-    assert value(found, "c", "raw") < 0
-    if sign > 0:
-        assert value(found, "c") == pytest.approx(-(1.69 ** (1 / 3)), rel=1e-5)
-        assert value(found, "c", "lower") < value(found, "c") < value(found, "c", "upper")
-        return
-    assert np.isnan([value(found, "c", v) for v in ("estimate", "stderr", "lower", "upper")]).all()
-    assert "is negative, so c is not real" in found.attrs["checks"] and "c**" in found.attrs["checks"]
-
-
-def test_a_parameter_that_divides() -> None:
-    found = cases.fitted(cases.diffusion).recover("u_t = u_xx / R")
-    assert value(found, "R") == pytest.approx(20.0, rel=1e-6) and found.units.item() == "s m-2"
-    assert value(found, "R", "lower") < value(found, "R") < value(found, "R", "upper")
-
-
-def test_a_viscosity_is_recovered() -> None:
-    field = cases.fitted(cases.burgers, x=xs.BSpline(60, 5), t=xs.BSpline(20, 5))
-    found = field.recover("u_t + u*u_x = k * u_xx")
-    assert value(found, "k") == pytest.approx(0.3, rel=1e-3)
-    both = field.recover("u_t + a*u*u_x = k * u_xx")
-    np.testing.assert_allclose(both.estimate, [1.0, 0.3], rtol=1e-3)
 
 
 def test_what_a_space_holds_is_exact() -> None:
@@ -129,21 +93,6 @@ def test_the_formula_of_the_paper() -> None:
     assert value(other, "D", "upper") == pytest.approx(value(other, "D") + 1.966 * stderr, rel=1e-3)
 
 
-def test_central_differences_by_hand() -> None:
-    field = cases.fitted(cases.burgers)
-    at = cases.grid(40, 30)
-    u, h, k = field.predict(at).values, float(at.x[1] - at.x[0]), float(at.t[1] - at.t[0])
-    inside = u[1:-1, 1:-1]
-    u_t = (u[2:, 1:-1] - u[:-2, 1:-1]) / (2 * k)
-    u_x = (u[1:-1, 2:] - u[1:-1, :-2]) / (2 * h)
-    u_xx = (u[1:-1, 2:] - 2 * inside + u[1:-1, :-2]) / h**2
-    by_hand = (u_xx * (u_t + inside * u_x)).sum() / ((u_xx**2).sum() + 1e-8)
-    found = field.recover("u_t + u*u_x = kappa*u_xx", at=at, method="differences")
-    assert value(found, "kappa") == pytest.approx(by_hand, rel=1e-11)
-    assert found.attrs["points"] == inside.size and found.attrs["method"] == "differences"
-    assert "truncation error" in found.attrs["checks"]
-
-
 def test_differences_of_any_order_and_mixed_ones() -> None:
     """Central differences are exact for polynomials of a degree above their order."""
     data = cases.sampled(lambda x, t: x**4 + x**2 * t**2, cases.grid(14, 12, 2.0, 2.0))
@@ -156,17 +105,6 @@ def test_differences_of_any_order_and_mixed_ones() -> None:
     assert value(found, "a") == pytest.approx(4, rel=1e-9)
     found = field.recover("u_x = a*x**3 + b*x*t**2 + c*x", method="differences")
     np.testing.assert_allclose(found.estimate, [4, 2, 4 * h**2], rtol=1e-6)
-
-
-def test_truncation_falls_with_the_square_of_the_step() -> None:
-    field = cases.fitted(cases.diffusion)
-    errors = []
-    for n in (20, 40, 80):
-        found = field.recover("u_t = D*u_xx", at=cases.grid(n, n), method="differences")
-        errors.append(abs(value(found, "D") - 0.05))
-    assert errors[0] / errors[1] == pytest.approx(4, rel=0.3) and errors[1] / errors[2] == pytest.approx(
-        4, rel=0.3
-    )
 
 
 @pytest.mark.parametrize("factor", [1e-6, 1.0, 1e6])
@@ -201,26 +139,6 @@ def test_chunked_equals_in_memory_in_one_compute(method: str) -> None:
     for name in ("estimate", "stderr", "lower", "upper"):
         np.testing.assert_allclose(found[name], mine[name], rtol=1e-7)
     assert found.attrs["points"] == mine.attrs["points"]
-
-
-def test_each_batch_member_has_estimates_of_its_own() -> None:
-    members = xr.DataArray([0.05, 0.1, 0.2], {"run": ["a", "b", "c"]}, "run")
-    data = xr.concat(
-        [cases.sampled(lambda x, t, d=d: cases.diffusion(x, t, d)) for d in members.values], members.run
-    )
-    data = data.where(members.run != "b").rename("u")
-    field = data.spline.fit(cases.SMOOTH, penalty=0)
-    found = field.recover("u_t = D * u_xx", method="pointwise")
-    assert found.estimate.dims == ("parameter", "run") and list(found.run.values) == ["a", "b", "c"]
-    np.testing.assert_allclose(found.estimate[0], [0.05, np.nan, 0.2], rtol=1e-5)
-    np.testing.assert_array_equal(found.points, [2800, 0, 2800])
-    assert found.residual_rms.dims == found.condition_number.dims == ("run",)
-    assert "1 of 3 batch members do not determine" in found.attrs["checks"]
-    assert "up to 2800 of 2800 points were left out" in found.attrs["checks"]
-    wave = field.recover("u_tt = c**2 * u_xx", method="pointwise")
-    assert "c**2 is negative for 2 of 3 batch members, so c is not real there" in wave.attrs["checks"]
-    scaled = field.recover("u_t = q * rate * u_xx", known={"rate": members})
-    np.testing.assert_allclose(scaled.estimate[0], [1, np.nan, 1], rtol=1e-5)
 
 
 def test_times_count_in_seconds_and_degrees_are_named() -> None:
@@ -274,14 +192,6 @@ def test_several_variables() -> None:
         ValueError, match=r"u_t looks like a derivative of 'u', which is not a fitted variable \(sst, v\)"
     ):
         field.recover("u_t = D*sst_xx")
-
-
-def test_unions_and_terms_of_them() -> None:
-    at = cases.grid(30, 25)
-    data = cases.sampled(lambda x, t: np.sin(x) + 0.5 * t, at)
-    field = data.spline.fit(x=xs.Fourier(2, period=2 * np.pi), t=xs.Polynomial(2))
-    found = field.recover("u_xx = a*(u - 0.5*t) + b")
-    np.testing.assert_allclose(found.estimate, [-1, 0], atol=1e-9)
 
 
 # ---- what is said ---------------------------------------------------------------------------------------------------

@@ -60,22 +60,6 @@ def test_variables_that_have_nothing_to_do_with_each_other() -> None:
         np.testing.assert_allclose(both[name], np.concatenate([o[name] for o in own]), rtol=rtol)
 
 
-def test_units_of_coordinates_do_not_matter() -> None:
-    own = constants(turning())
-    data = turning().assign_coords(t=turning().t * 86400, x=turning().x * 1e-3)
-    other = constants(data)
-    scale = np.array([1e-6 / 86400, 1 / 86400, 1 / 86400])
-    for name in ("estimate", "stderr"):
-        np.testing.assert_allclose(other[name], own[name] * scale, rtol=1e-6)
-
-
-def test_the_size_of_an_equation_does_not_matter() -> None:
-    own = constants(turning())
-    other = constants(turning(), ["1e7*u_t = D*1e7*u_xx - a*1e7*v", "v_t/1e7 = D*v_xx/1e7 + b*u/1e7"])
-    for name in ("estimate", "stderr"):
-        np.testing.assert_allclose(other[name], own[name], rtol=1e-6)
-
-
 def test_a_variable_without_noise_is_followed() -> None:
     data = turning(0.01).assign(v=turning(0.0).v)
     found = constants(data)

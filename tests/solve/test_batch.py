@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xspline.solve import Penalty, Ridge, condition, condition_bound, factorise
+from xspline.solve import Penalty, Ridge, factorise
 from xspline.sums import Factor, Gram
 
-from .cases import close, gaps, on, space_of
+from .cases import close, on, space_of
 
 SPACE = space_of("season")
 SIZE = SPACE.size
@@ -50,17 +50,3 @@ def test_every_member_as_if_it_were_alone(penalty: Penalty) -> None:
     assert close(found.logdet()[determined], np.linalg.slogdet(penalised[determined])[1])
     edf = np.einsum("bkl,lkb->b", inverse, matrix[..., determined])
     assert close(found.edf()[determined], edf)
-
-
-@pytest.mark.parametrize("kinds", [("season",), ("cubic",), ("linear", "trend")], ids="-".join)
-def test_no_condition_is_above_its_bound(kinds: tuple[str, ...]) -> None:
-    case, gram = gaps(space_of(*kinds), np.random.default_rng(5), (40,))
-    sums = case.sums(gram)
-    factorisation = factorise(gram, Ridge(0.0).gram(case.space), case.space)
-    found, bound = (f(sums, case.space, factorisation) for f in (condition, condition_bound))
-    assert (np.isnan(found) == np.isnan(bound)).all()
-    known = factorisation.determined
-    assert known.any()
-    assert (found[known] <= bound[known]).all()
-    if kinds == ("season",):
-        assert np.median(bound[known] / found[known]) < 100, "of use where there are few coefficients"

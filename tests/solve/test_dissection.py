@@ -6,13 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.sums.cases import frame_of, frames, random_gram
+from tests.sums.cases import frame_of, random_gram
 from xspline.solve import Penalty, Ridge, Roughness, factorise
 from xspline.solve.direct.band import gather_entries, narrowest, stripes
-from xspline.solve.direct.cholesky import BandCholesky, DenseCholesky
+from xspline.solve.direct.cholesky import BandCholesky
 from xspline.solve.direct.dissection import Tree, tree_of
 from xspline.solve.direct.fronts import DissectionCholesky
 from xspline.solve.kronecker.separable import Separable
@@ -20,7 +18,7 @@ from xspline.solve.parallel import on_cores
 from xspline.spaces import Frame
 from xspline.sums import Factor
 
-from .cases import close, on, rngs, space_of, static
+from .cases import close, on, space_of, static
 
 SHAPES = {
     "plane": (("local", 24, 3), ("local", 21, 3)),
@@ -81,13 +79,6 @@ def check(cholesky: DissectionCholesky, matrix: np.ndarray, frame: Frame, rng: n
     assert cholesky.nbytes > 0
 
 
-@given(frame=frames(), rng=rngs, leaf=st.sampled_from([1, 4, 20]))
-def test_any_small_frame(frame: Frame, rng: np.random.Generator, leaf: int) -> None:
-    """Boxes are cut until nothing is left to cut; pairs of short circles are stored twice."""
-    pairs = positive(rng, frame)
-    check(DissectionCholesky(pairs, Tree(frame, leaf)), dense(pairs, frame), frame, rng)
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_frames_of_many_boxes(shape: str) -> None:
     frame, rng = frame_of(*SHAPES[shape]), np.random.default_rng(0)
@@ -111,60 +102,6 @@ def test_the_same_bits_on_any_number_of_threads(shape: str) -> None:
             answers.append([*found, cholesky.inverse_pairs(narrowest(frame))])
     for other in answers[1:]:
         assert all(np.array_equal(x, y) for x, y in zip(answers[0], other, strict=True))
-
-
-@pytest.mark.parametrize("shape", ["globe", "box", "line", "beside a season"])
-@pytest.mark.parametrize("leaf", [4, 96])
-@pytest.mark.parametrize("cores", [1, 2])
-def test_a_system_that_is_not_determined(shape: str, leaf: int, cores: int) -> None:
-    """A rank-deficient matrix, an empty coefficient and an indefinite matrix have the verdict of band and dense."""
-    frame, rng = frame_of(*SHAPES[shape]), np.random.default_rng(0)
-    count, size = len(frame.sizes), math.prod(frame.sizes)
-    at = (slice(None),) * count + (0,) * count
-    empty, indefinite = positive(rng, frame), positive(rng, frame)
-    hole = tuple(k // 3 for k in frame.sizes)
-    matrix = dense(empty, frame)
-    index = int(np.ravel_multi_index(hole, frame.sizes))
-    drop = np.ones(size)
-    drop[index] = 0.0
-    empty = _masked(empty, drop.reshape(frame.sizes), frame)
-    indefinite[at][hole] *= -1.0
-    for pairs, weakest in ((empty, index), (indefinite, None)):
-        matrix = dense(pairs, frame)
-        with on_cores(cores):
-            cholesky = DissectionCholesky(pairs, Tree(frame, leaf))
-        full, (banded, _) = DenseCholesky(matrix), band_of(pairs, frame)
-        assert not cholesky.determined and not full.determined and not banded.determined
-        assert cholesky.pivot == full.pivot == banded.pivot == 0.0
-        assert math.isnan(cholesky.logdet)
-        assert 0 <= cholesky.weakest < size
-        if weakest is not None:
-            assert cholesky.weakest == weakest
-
-
-def _masked(pairs: np.ndarray, keep: np.ndarray, frame: Frame) -> np.ndarray:
-    """The pairs of which both members are kept."""
-    out = pairs.copy()
-    for offset in np.ndindex(*frame.offsets):
-        dropped = np.zeros(frame.sizes, dtype=bool)
-        for side in np.ndindex(*(2 for _ in offset)):
-            shift = [-o if s else 0 for s, o in zip(side, offset, strict=True)]
-            dropped |= np.roll(keep, shift, axis=range(len(shift))) == 0
-        out[(slice(None),) * len(frame.sizes) + offset][dropped] = 0.0
-    return out
-
-
-def test_nearly_dependent_coefficients_are_told_by_their_pivot() -> None:
-    """The sum of two neighbours far apart in scale: the smallest pivot is that of the pair, whatever the order."""
-    frame = frame_of(("local", 60, 1))
-    for gap, determined in ((0.0, False), (1e-16, False), (1e-8, True)):
-        pairs = np.stack([np.full(60, 2.0), np.zeros(60)], axis=1)
-        pairs[30, 1] = 2.0 * (1.0 - gap)
-        cholesky = DissectionCholesky(pairs, Tree(frame, 4))
-        banded, _ = band_of(pairs, frame)
-        assert cholesky.determined == banded.determined == determined
-        assert cholesky.weakest in (30, 31)
-        assert cholesky.pivot == pytest.approx(banded.pivot, abs=1e-15)
 
 
 @pytest.mark.parametrize("penalty", [Ridge(0.0), Ridge(0.1), Roughness({"c": 0.1})], ids=repr)

@@ -14,7 +14,6 @@ from xspline.solve.families.orders import SingleOrder
 from xspline.solve.smoothing import choose as smoothing
 from xspline.solve.smoothing.criteria import Reml
 from xspline.solve.smoothing.fit import Model, centred
-from xspline.solve.smoothing.probes import Estimated
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Sums
 
@@ -54,20 +53,6 @@ def test_estimated_choice_is_the_exact_one_within_its_error(gaps: bool, solver: 
     off = np.abs(logs(ours, space) - logs(exact, space))
     assert (off < scatter.FIVE * error + smoothing.ESTIMATED).all()
     assert math.isnan(ours.score) and not exact.error and math.isfinite(exact.score)
-
-
-def test_gradient_and_hessian_are_those_of_reml() -> None:
-    space, sums = waves(cube(8, 9, 10))
-    model = Model(space, centred(sums, space), SingleOrder(space, space.names, 2))
-    rho = np.array([-3.0, -4.0, -5.0])
-    ours, exact = (
-        Estimated(Model(space, centred(sums, space), SingleOrder(space, space.names, 2), "iterative"), rho),
-        Reml(model, rho),
-    )
-    error = np.sqrt(np.diag(ours.scatter))
-    assert (np.abs(ours.gradient - exact.gradient) < scatter.FIVE * error).all()
-    scale = np.sqrt(np.diag(exact.hessian))
-    assert np.abs((ours.hessian - exact.hessian) / scale / scale[:, None]).max() < 0.15
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from tests.solve.cases import (
 )
 from xspline.solve import ConvergenceError, Penalty, Roughness, factorise, solve
 from xspline.solve.direct.solver import Direct
-from xspline.solve.kronecker.pcg import FastDiagonal, KroneckerSum
+from xspline.solve.kronecker.pcg import FastDiagonal
 from xspline.solve.kronecker.product import product_of
 from xspline.solve.parallel import on_cores
 from xspline.solve.select import candidates
@@ -68,19 +68,6 @@ def system_of(space: Space, gram: Gram, penalty: Penalty) -> FastDiagonal:
     return FastDiagonal(product, penalty.gram(space), space.frame)
 
 
-# --- its pieces
-
-
-@given(space=spaces, rng=rngs, kind=st.sampled_from(["roughness", "sum"]))
-def test_kronecker_sums_equal_the_matrix(space: Space, rng: np.random.Generator, kind: str) -> None:
-    gram = penalties(space)[kind].gram(space)
-    ours, matrix = KroneckerSum.of(gram.terms, space.frame), gram.to_dense(space.frame)
-    x = rng.normal(size=(2, *space.shape))
-    assert close(ours.matvec(x).reshape(2, -1), x.reshape(2, -1) @ matrix, 1e-13)
-    assert close(ours.diagonal().ravel(), np.diag(matrix), 1e-13)
-    assert all(len(own) <= 3 for own in ours.matrices)  # mass, roughness, identity
-
-
 # --- solutions
 
 
@@ -106,18 +93,6 @@ def test_a_few_iterations_where_observations_are_dense(share: float, most: int) 
     expected = Direct(gram, penalty.gram(space), space.frame, dense=False).solve(rhs)
     assert close(ours, expected, 1e-9) and system.residual <= 1e-10
     assert system.iterations <= most
-
-
-@pytest.mark.parametrize("gap", [pytest.param((0.3, 0.6), marks=pytest.mark.slow), (0.0, 0.2)])
-def test_gaps_along_a_coordinate_are_filled_by_roughness(gap: tuple[float, float]) -> None:
-    """Coefficients without observations: G is singular."""
-    space = cube(24, 8, 7)
-    case, gram = even(space, gap=gap)
-    penalty, rhs = roughness(space, gram, 1e-5), moment_of(case)
-    assert (gram.diagonal(space.frame) == 0).any()
-    ours = system_of(space, gram, penalty).solve(rhs).ravel()
-    expected = Direct(gram, penalty.gram(space), space.frame, dense=False).solve(rhs).ravel()
-    assert close(case.phi @ ours, case.phi @ expected, 1e-8)
 
 
 def test_a_solve_has_the_same_bits_on_any_number_of_threads() -> None:

@@ -10,16 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xspline.solve import Penalty, Ridge, Roughness, as_penalty, penalty_from_dict
+import xspline as xs
+from xspline.solve import Penalty, Ridge, Roughness, Sobolev, SpaceTime, as_penalty, penalty_from_dict
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 
 from .cases import close, dense_penalty, kron, space_of
 
+NAMES = {"xs": xs, "Ridge": Ridge, "Roughness": Roughness, "Sobolev": Sobolev, "SpaceTime": SpaceTime}
 EXAMPLES = [
     Ridge(0.1),
     Ridge(0),
     Roughness(1e-4),
     Roughness({"b": 2, "a": 0.5}, order=1),
+    Roughness("holders", order=1),
+    Roughness(0.5, geometry="sphere"),
+    Sobolev((1, 3), criterion="gcv"),
+    Sobolev({1: 0.5, 2: 1e-3}, {"a": 1.0, "b": 3.0}),
+    SpaceTime(Sobolev((1, 3)), Roughness(order=1)),
+    SpaceTime(Sobolev({1: 0.5}), Roughness({"t": 0.1}) + Roughness({"t": 2.0}, 0)),
     Ridge(0.1) + Roughness(0.2),
     Ridge(0.1) + Roughness(0.2) + Roughness({"a": 1}, order=1),
 ]
@@ -28,7 +36,7 @@ EXAMPLES = [
 @pytest.mark.parametrize("penalty", EXAMPLES, ids=repr)
 def test_round_trips(penalty: Penalty) -> None:
     stored = json.loads(json.dumps(penalty.to_dict()))
-    for other in (penalty_from_dict(stored), pickle.loads(pickle.dumps(penalty)), eval(repr(penalty))):
+    for other in (penalty_from_dict(stored), pickle.loads(pickle.dumps(penalty)), eval(repr(penalty), NAMES)):
         assert other == penalty
         assert hash(other) == hash(penalty)
 

@@ -35,25 +35,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return screen
 
 
-def test_a_line_is_shown_and_wiped(terminal: Terminal) -> None:
-    with StatusLine("solving for 12 coefficients"):
-        tell("iteration 1")
-        tell("iteration 2")
-    assert terminal.shown == [f"solving for 12 coefficients, iteration {k}, 0 s" for k in (1, 2)]
-    assert terminal.getvalue().endswith("\r") and not terminal.getvalue().rsplit("\r", 2)[1].strip()
-
-
-def test_work_within_work_is_added(terminal: Terminal) -> None:
-    with StatusLine("fits without one holder"):
-        tell("1 of 3")
-        with StatusLine("solving"):
-            tell("iteration 9")
-        tell("2 of 3")
-    outer = [f"fits without one holder, {k} of 3" for k in (1, 2)]
-    texts = [outer[0], f"{outer[0]}: solving, iteration 9", outer[1]]
-    assert terminal.shown == [f"{text}, 0 s" for text in texts]
-
-
 def test_what_says_nothing_of_itself_shows_the_seconds(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,13 +47,6 @@ def test_what_says_nothing_of_itself_shows_the_seconds(
         assert shown.wait(10), "without any call of tell"
     assert terminal.shown[0] == "solving for 10 coefficients, 0 s"
     assert not [thread for thread in threading.enumerate() if thread.name == progress.THREAD]
-
-
-def test_quick_work_shows_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_S", 60.0)
-    with StatusLine("solving"):
-        tell("iteration 1")
-    assert not terminal.getvalue()
 
 
 @pytest.mark.parametrize("watched", ["file", "thread"])

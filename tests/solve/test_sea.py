@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -125,16 +123,6 @@ def test_a_wall_parts_where_it_holds_as_many_intervals_as_the_degree(
     assert parted or (0 < tied < seen and abs(place["x"] - 2.5) < 1)
 
 
-def test_knots_beside_the_borders_of_cells_take_one_more() -> None:
-    moved = {n: BSpline(25, domain=(-1 / 6, k + 1 / 6)) for n, k in (("x", 22 / 3 - 1 / 3), ("y", 7))}
-    space = Space(moved, axes={n: Axis() for n in moved})
-    values = np.ones((9, 9), bool)
-    values[4] = False
-    mask = mask_of(values, x=np.arange(-0.5, 8), y=np.arange(-0.5, 8))
-    assert Sea.of(mask).straddling(space)[0] > 0
-    assert Sea.of(mask.assign_coords(x=mask.x - 1 / 6)).straddling(space)[0] == 0
-
-
 def test_land_at_corners_is_no_wall() -> None:
     values = ~np.eye(6, dtype=bool)
     space = plane(x=6, y=6)
@@ -174,10 +162,3 @@ def test_longitudes_are_places_on_a_circle(basis: BSpline) -> None:
     assert own[1] == own[2] != own[0]
     ties = {p.where.straddling(space)[:2] for p in own if p.where is not None}
     assert len(ties) == 1
-
-
-def test_a_mask_of_one_turn_covers_a_circle() -> None:
-    space = Space({"lon": BSpline(36, 2, period=360.0)})
-    gram = functools.partial(Roughness, 1.0)
-    own = gram(where=xr.DataArray(np.ones(36, bool), {"lon": np.arange(0.0, 360, 10)}, ["lon"])).gram(space)
-    assert close(own.to_dense(space.frame), gram().gram(space).to_dense(space.frame), 10 * Sea.land)

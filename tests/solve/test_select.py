@@ -54,36 +54,11 @@ def test_the_structure_decides(structure: str, penalty: Penalty, name: str) -> N
 @pytest.mark.parametrize(
     ("structure", "penalty", "solver", "message"),
     [
-        (
-            "gaps",
-            Ridge(1),
-            "spectral",
-            "a factor for each of several coordinates .* they are one product of factors over 3 ",
-        ),
-        (
-            "static",
-            Ridge(1),
-            "spectral",
-            "they are one product of factors over 2, 1 coordinates; leave solver out",
-        ),
-        (
-            "grid",
-            Ridge(1),
-            "separable",
-            "a static mask.* they are one product of a factor for each coordinate;",
-        ),
-        (
-            "static",
-            EVERYWHERE,
-            "separable",
-            "a static mask.* of some factors only; .* over 2, 1 coordinates but the penalty is on all of them; ",
-        ),
-        (
-            "grid",
-            SMOOTH_AND_RIDGE,
-            "separable",
-            "a static mask.* but the penalty is on all of them; leave solver out, or pass solver='banded'",
-        ),
+        ("gaps", Ridge(1), "spectral", r"a factor for each of several coordinates .* of factors over 3 "),
+        ("static", Ridge(1), "spectral", r"they are one product .* over 2, 1 coordinates; leave solver out"),
+        ("grid", Ridge(1), "separable", r"a static mask.* they are one .* of a factor for each coordinate;"),
+        ("static", EVERYWHERE, "separable", r"a static mask.* of some factors only; .* is on all of them; "),
+        ("grid", SMOOTH_AND_RIDGE, "separable", r"a static mask.* but the penalty .* pass solver='banded'"),
     ],
 )
 def test_a_solver_that_does_not_fit(structure: str, penalty: Penalty, solver: str, message: str) -> None:

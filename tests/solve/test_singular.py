@@ -165,18 +165,6 @@ def test_no_member_is_determined() -> None:
         solve(case.sums(case.general()), space, NONE)
 
 
-@pytest.mark.parametrize("solver", ["spectral", "banded", "dissection", "dense"])
-def test_an_empty_month_with_a_ridge(solver: str) -> None:
-    """A singular factor is no obstacle to a ridge, and its empty coefficients stay at zero."""
-    space = space_of("cubic", "linear")
-    x, y = np.linspace(0, 1, 12), np.linspace(0, 0.3, 9)
-    case = Case(space, (x, y), np.random.default_rng(2).normal(size=(12, 9)), np.ones((12, 9)))
-    gram = Gram(((case.factor((0,), np.ones(12)), case.factor((1,), np.ones(9))),))
-    solution = solve(case.sums(gram), space, Ridge(1e-3), solver)
-    assert close(solution.coefficients.ravel(), case.expected(Ridge(1e-3)), 1e-8)
-    np.testing.assert_array_equal(solution.coefficients[:, 2:], 0)
-
-
 def test_scales_do_not_decide() -> None:
     """The same verdict in any unit of the weights."""
     space = space_of("cubic", "linear")

@@ -14,7 +14,7 @@ from xspline.solve import Roughness, SingularSystemError, choose, solve
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 
-from .cases import Case, gaps, grid, on, with_multiplicity
+from .cases import Case, gaps, on
 from .test_smoothing import (
     LINE,
     METHODS,
@@ -107,20 +107,6 @@ def test_members_that_are_not_determined_are_left_out(method: str, members: int)
     assert np.isclose(score.score, reference.score(rows, rho, method), rtol=1e-8)
 
 
-@pytest.mark.parametrize("method", ["reml", pytest.param("gcv", marks=pytest.mark.slow)])
-def test_shared_systems_count_once_for_every_member(method: str) -> None:
-    """Full grids share G; with multiplicities they share it up to a number; written out they share nothing."""
-    case, gram = noisy_wave(("cubic", "circle"), grid, (4,))
-    np.testing.assert_allclose(
-        strengths(case, gram, method), strengths(case, case.general(), method), atol=1e-6
-    )
-    v = np.array([1.0, 2.0, 0.5, 1.0])
-    case, gram = with_multiplicity(case, gram, v)
-    np.testing.assert_allclose(
-        strengths(case, gram, method), strengths(case, case.general(), method), atol=1e-6
-    )
-
-
 # --- holders
 
 
@@ -174,25 +160,6 @@ def test_holders_may_have_few_observations_or_none() -> None:
     assert again.penalty == chosen.penalty and again.score == chosen.score
 
 
-@pytest.mark.parametrize("members", [2, 40])
-def test_holders_add_errors_over_a_batch(members: int) -> None:
-    """Errors and weights add over the members; one that some holders cannot predict is left out."""
-    case, _ = noisy_wave(("uneven",), gaps, (members,))
-    w = case.w.copy()
-    w[4:, 0] = 0.0
-    first, second = w.copy(), w.copy()
-    first[1::2], second[::2] = 0.0, 0.0
-    parts = [
-        part.sums(part.general(), r)
-        for part, r in ((replace(case, w=first), 0.0), (replace(case, w=second), 5.0))
-    ]
-    chosen = choose(Sums.merge(parts, case.space.frame), case.space, Roughness("holders"), parts=parts)
-    rest = [Case(case.space, case.coordinates, case.y[:, 1:], v[:, 1:]) for v in (first, second)]
-    parts = [part.sums(part.general()) for part in rest]
-    expected = choose(Sums.merge(parts, case.space.frame), case.space, Roughness("holders"), parts=parts)
-    assert np.isclose(chosen.score, expected.score, rtol=1e-9)
-
-
 # --- what is refused
 
 
@@ -217,14 +184,6 @@ def test_splines_of_degree_0_are_refused() -> None:
         choose(sums, space, Roughness("reml"))
 
 
-def test_an_unknown_method_is_refused() -> None:
-    sums, *_ = on_line(lambda x, rng: x)
-    with pytest.raises(
-        ValueError, match="unknown choice of smoothing 'aic': known are 'reml', 'gcv', 'holders'"
-    ):
-        choose(sums, LINE, "aic")
-
-
 @pytest.mark.parametrize("method", ["reml", "gcv"])
 def test_fewer_observations_than_the_null_space_are_refused(method: str) -> None:
     block = scattered(PLANE, 4)
@@ -236,29 +195,11 @@ def test_fewer_observations_than_the_null_space_are_refused(method: str) -> None
 
 
 @pytest.mark.parametrize("method", ["reml", "gcv"])
-def test_all_weight_in_one_place_is_refused(method: str) -> None:
-    block = Block(np.random.default_rng(0).normal(size=50), (np.full(50, 0.4),), (), (0,))
-    sums = accumulate(block, Layout((Group((0,), (0,)),), ()), LINE)
-    message = (
-        f"penalty='{method}' smooths a and leaves 2 functions that have no roughness to the 50 observations, which lie "
-        r"in too few places to determine them; use fewer functions without a B-spline, or pass a number for a ridge \("
-    )
-    with pytest.raises(SingularSystemError, match=message):
-        choose(sums, LINE, Roughness(method))
-
-
-@pytest.mark.parametrize("method", ["reml", "gcv"])
 def test_all_weight_in_one_cell_is_continued_as_a_line(method: str) -> None:
     """What the cell says is smoothed, and continued as a straight line."""
     sums, *_ = on_line(lambda x, rng: 1 + x + 0.1 * rng.normal(size=x.size), inside=(0.4, 0.45))
     fit = solve(sums, LINE, choose(sums, LINE, Roughness(method)).penalty).coefficients
     assert np.abs(np.diff(fit, 2)).max() < 0.2
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_no_observations_are_refused(method: str) -> None:
-    with pytest.raises(SingularSystemError, match="there are no observations"):
-        choose(Sums.zero(LINE.frame), LINE, Roughness(method))
 
 
 def test_a_single_holder_is_refused() -> None:

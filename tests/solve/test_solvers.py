@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from xspline.solve import SOLVERS, Penalty, Ridge, Roughness, factorise, solve
+from xspline.solve import SOLVERS, Penalty, Ridge, Roughness, solve
 from xspline.solve.direct.lapack import divide, downdate, pbtrf, potrf
 from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE
 from xspline.spaces import Space
@@ -27,7 +27,6 @@ from .cases import (
     spaces,
     static,
     weights_of,
-    with_multiplicity,
 )
 
 # Others estimate their edf: test_iterative.py, test_nearly_product.py.
@@ -94,64 +93,6 @@ def test_every_solver_is_the_dense_one(
     check(case, gram, penalty, None)
 
 
-@pytest.mark.parametrize(
-    ("solver", "kind"),
-    [
-        (None, "ridge"),
-        ("spectral", "none"),
-        ("spectral", "ridge"),
-        ("separable", "ridge"),
-        ("banded", "none"),
-        ("dense", "ridge"),
-    ],
-)
-def test_a_batch_that_shares_its_weights(solver: str | None, kind: str) -> None:
-    space, rng = space_of("cubic", "circle", "season"), np.random.default_rng(1)
-    case, gram = (static if solver == "separable" else grid)(space, rng, batch=(2, 3))
-    check(case, gram, penalties(space)[kind], solver)
-
-
-@pytest.mark.parametrize(
-    ("solver", "kind"),
-    [
-        (None, "none"),
-        (None, "sum"),
-        ("spectral", "ridge"),
-        ("separable", "none"),
-        ("separable", "ridge"),
-        ("banded", "sum"),
-        ("dense", "none"),
-    ],
-)
-def test_members_that_differ_by_a_multiplicity(solver: str | None, kind: str) -> None:
-    if kind == "sum" and solver in ("spectral", "separable"):
-        return
-    space, rng = space_of("linear", "circle", "season"), np.random.default_rng(2)
-    case, gram = (static if solver == "separable" else grid)(space, rng, batch=(2, 3))
-    v = np.array([[0.5], [2.0]]) if solver == "spectral" else np.array([[1.0, 0.25, 3.0], [3.0, 1.0, 1.0]])
-    check(*with_multiplicity(case, gram, v), penalties(space)[kind], solver)
-
-
-@pytest.mark.parametrize(
-    ("kinds", "solver", "batch"),
-    [
-        (("circle",), "banded", (600,)),
-        (("circle",), "dense", (5,)),
-        (("cubic",), "dense", (600,)),
-        (("cubic",), "banded", (5,)),
-        (("season",), "banded", (6, 7)),
-        (("season",), "dense", (5,)),
-        (("linear", "circle"), "banded", (6, 7)),
-        (("linear", "circle"), "dense", (5,)),
-    ],
-)
-def test_members_with_gaps_of_their_own(kinds: tuple[str, ...], solver: str, batch: tuple[int, ...]) -> None:
-    space = space_of(*kinds)
-    case, gram = gaps(space, np.random.default_rng(3), batch)
-    check(case, gram, Ridge(0.1), solver)
-    check(case, gram, Ridge(0.01) + Roughness({"a": 0.1}, order=1), solver)
-
-
 @given(rng=rngs, structure=st.sampled_from(sorted(STRUCTURES)), solver=st.sampled_from([None, *EXACT]))
 def test_the_reference_does_not_matter(rng: np.random.Generator, structure: str, solver: str | None) -> None:
     space = space_of("linear", "circle", "season")
@@ -163,18 +104,6 @@ def test_the_reference_does_not_matter(rng: np.random.Generator, structure: str,
         moved = solve(case.sums(gram, reference), space, penalty, solver)
         assert close(moved.coefficients, plain.coefficients, 1e-10)
         assert close(moved.rss, plain.rss, 1e-7)
-
-
-def test_one_factorisation_serves_many_moments() -> None:
-    space, rng = space_of("cubic", "linear"), np.random.default_rng(4)
-    case, gram = static(space, rng)
-    factorisation = factorise(gram, Ridge(0.1).gram(space), space)
-    for _ in range(2):
-        case = Case(space, case.coordinates, rng.normal(size=case.y.shape), case.w)
-        alone = solve(case.sums(gram), space, Ridge(0.1))
-        shared = solve(case.sums(gram), space, Ridge(0.1), factorisation=factorisation)
-        assert shared.factorisation is factorisation
-        np.testing.assert_array_equal(shared.coefficients, alone.coefficients)
 
 
 def test_a_separable_solve_that_keeps_nothing() -> None:

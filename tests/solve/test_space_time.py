@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import functools
-import json
 
 import numpy as np
 import pytest
 
-import xspline
 from xspline.solve import (
-    Penalty,
     Ridge,
     Roughness,
     SingularSystemError,
     Sobolev,
     SpaceTime,
     choose,
-    penalty_code,
-    rounded,
     solve,
 )
 from xspline.solve.families.base import Family
@@ -138,20 +133,6 @@ def test_scores_are_those_of_dense_matrices(name: str, batch: tuple[int, ...]) -
     np.testing.assert_allclose(np.diff(ours), np.diff(dense), rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_derivatives_are_those_of_the_score(name: str) -> None:
-    case, gram = case_of(name)
-    family = family_of(gram, case.space)
-    model, rho, step = model_of(case, gram, family), rho_of(family, 1), 1e-4
-    point = Reml(model, rho)
-    for j, e in enumerate(np.eye(len(rho)) * step):
-        plus, minus = Reml(model, rho + e), Reml(model, rho - e)
-        slope = (plus.value - minus.value) / (2 * step)
-        np.testing.assert_allclose(point.gradient[j], slope, rtol=1e-5, atol=1e-5)
-        curved = (plus.gradient - minus.gradient) / (2 * step)
-        np.testing.assert_allclose(point.hessian[j], curved, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("missing", [0.0, 0.3], ids=["all times", "times without observations"])
 @pytest.mark.parametrize("name", CASES)
 def test_solutions_errors_and_traces_are_those_of_dense_matrices(name: str, missing: float) -> None:
@@ -217,13 +198,6 @@ PENALTIES = [
         Sobolev({1: 0.5, 2: 1e-3}, {"a": 1.0, "b": 3.0}), Roughness({"t": 0.1}) + Roughness({"t": 2.0}, 0)
     ),
 ]
-
-
-@pytest.mark.parametrize("penalty", PENALTIES, ids=repr)
-def test_it_comes_back_from_its_text(penalty: SpaceTime) -> None:
-    assert Penalty.from_dict(json.loads(json.dumps(penalty.to_dict()))) == penalty
-    assert eval(penalty_code(penalty), {"xs": xspline}) == penalty
-    assert rounded(penalty) == penalty
 
 
 def test_gaps_of_their_own_are_refused() -> None:

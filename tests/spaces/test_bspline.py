@@ -39,16 +39,6 @@ def test_digits_are_kept_up_to_degree_eight(degree: int) -> None:
         np.testing.assert_allclose(features.design(x, order), expected, atol=2e-14 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("size", range(1, 15))
-@pytest.mark.parametrize("degree", [1, 2, 3])
-def test_short_circles_are_sums_of_wrapped_functions(size: int, degree: int) -> None:
-    basis = bound(BSpline(size, degree, period=6.0))
-    features, x = features_of(basis), np.linspace(0, 6, 40, endpoint=False)
-    np.testing.assert_allclose(features.design(x), scipy_design(basis, x), atol=1e-14)
-    assert features.local is (size > 2 * degree)
-    assert features.offsets == (degree + 1 if features.local else size)
-
-
 @given(splines(), st.integers(-3, 3))
 def test_functions_sum_to_one_and_circles_close(basis: BSpline, turns: int) -> None:
     features, x = features_of(basis), positions(basis)
@@ -66,22 +56,6 @@ def test_functions_sum_to_one_and_circles_close(basis: BSpline, turns: int) -> N
 # --- where a position falls
 
 
-@given(splines())
-def test_knots_begin_their_cell_and_the_last_end_closes_it(basis: BSpline) -> None:
-    features = features_of(basis)
-    if not features.local:
-        return
-    edges = features.edges
-    cell, z = features.locate(edges[:-1])
-    assert cell.tolist() == list(range(features.cells))
-    rounding = 4 * np.spacing(np.abs(edges).max()) / np.diff(edges).min()
-    np.testing.assert_allclose(z, -1.0, atol=rounding)
-    cell, z = features.locate(np.nextafter(edges[1:], -np.inf))
-    assert cell.tolist() == list(range(features.cells))
-    last, z = features.locate(edges[-1:])
-    assert (last[0], z[0]) == ((0, -1.0) if features.periodic else (features.cells - 1, 1.0))
-
-
 @pytest.mark.parametrize("degree", [0, 3])
 @pytest.mark.parametrize(("lo", "hi"), [(0.0, 1.0), (-30.0, 30.0), (1.5e9, 1.6e9), (0.1, 0.7)])
 def test_one_ulp_outside_is_on_the_end(degree: int, lo: float, hi: float) -> None:
@@ -95,7 +69,7 @@ def test_one_ulp_outside_is_on_the_end(degree: int, lo: float, hi: float) -> Non
     design = features.design(np.append(x, np.nan))
     assert np.array_equal(design[0], design[1]) and np.array_equal(design[2], design[3])
     assert np.isnan(design[4:]).all()
-    assert np.all(features.features(cell, z)[4:] == 0) and np.all(features.pair_features(cell, z)[4:] == 0)
+    assert np.all(features.features(cell, z)[4:] == 0)
 
 
 def test_positions_of_seconds_keep_their_digits() -> None:
@@ -121,19 +95,6 @@ def test_a_circle_of_seconds_keeps_its_phase() -> None:
 # --- consistency of the ways to the same numbers
 
 
-@given(splines(3), st.integers(0, 3))
-def test_design_is_features_in_their_places(basis: BSpline, order: int) -> None:
-    features, x = features_of(basis), positions(basis)
-    order = min(order, basis.degree)
-    cell, z = features.locate(x)
-    values, dense = features.features(cell, z, order), np.zeros((x.size, features.size))
-    assert values.shape == (x.size, features.width)
-    for a in range(features.width):
-        place = features.first[cell] + a
-        dense[np.arange(x.size), place % features.size if features.periodic else place] += values[:, a]
-    np.testing.assert_array_equal(features.design(x, order), dense)
-
-
 @given(splines(3))
 def test_labels_are_averages_of_inner_knots(basis: BSpline) -> None:
     labels, knots, p = features_of(basis).labels(), full_knots(basis), basis.degree
@@ -157,24 +118,3 @@ def test_derivatives_above_the_degree_are_refused() -> None:
         features.design(np.array([0.5]), -1)
     with pytest.raises(ValueError, match="order 3 is above the degree 2"):
         features.roughness(3)
-
-
-# --- windows
-
-
-@given(splines(3), st.floats(-0.4, 1.4), st.floats(0, 1.8))
-def test_window_holds_what_a_range_touches(basis: BSpline, start: float, length: float) -> None:
-    features, (lo, hi) = features_of(basis), basis.domain
-    left = lo + start * (hi - lo)
-    right = left + length * (hi - lo)
-    (count,) = features.count_touched(np.array([left]), np.array([right]))
-    x = np.linspace(left, right, 301)
-    design = features.design(x)
-    touched = np.flatnonzero(np.any(np.nan_to_num(design) != 0, axis=0))
-    assert touched.size <= count <= features.size
-    if not features.local or features.periodic:
-        return
-    if np.isnan(design).all():
-        assert count == 0
-    elif basis.knots is None:
-        assert count <= touched.size + 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.polynomial import legendre
 
-from xspline.kernels import Block, Group, Layout, accumulate, evaluate
+from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.spaces import Axis, Basis, BSpline, Fourier, PiecewiseLinear, Polynomial, Space, Step
 from xspline.spaces.means import CellSpace, as_cells, neighbours
 from xspline.sums import Sums
@@ -73,17 +73,6 @@ def test_means_over_latitude_are_by_area(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", BASES)
-def test_sums_are_those_of_dense_rows(kind: str) -> None:
-    space, cells = space_of(BASES[kind]), as_cells(LOWER, UPPER)
-    own, y = over_cells(space, cells), np.sin(LOWER)
-    sums = accumulate(Block(y, (cells,), reference=0.0), DENSE, own)
-    rows = integrated(space, LOWER, UPPER)
-    total = Sums.merge([sums], own.own.frame)
-    np.testing.assert_allclose(total.gram.to_dense(own.own.frame), rows.T @ rows, atol=1e-12)
-    np.testing.assert_allclose(total.full_moment(space.frame), rows.T @ y, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", BASES)
 def test_sums_of_points_and_cells_add_up(kind: str) -> None:
     space, cells, x = space_of(BASES[kind]), as_cells(LOWER, UPPER), RNG.uniform(0, 10, 50)
     own = over_cells(space, cells)
@@ -97,14 +86,6 @@ def test_sums_of_points_and_cells_add_up(kind: str) -> None:
         np.testing.assert_allclose(total.gram.to_dense(frame), rows.T @ rows, atol=1e-12)
         y = np.concatenate([np.cos(x), np.sin(LOWER)])
         np.testing.assert_allclose(total.full_moment(frame), rows.T @ y, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", BASES)
-def test_values_over_cells_are_means_of_values(kind: str) -> None:
-    space, cells = space_of(BASES[kind]), as_cells(LOWER, UPPER)
-    c = RNG.normal(size=space.size)
-    values = evaluate(c, (cells,), DENSE, over_cells(space, cells))
-    np.testing.assert_allclose(values, integrated(space, LOWER, UPPER) @ c, atol=1e-12)
 
 
 def test_cells_that_are_not_in_the_domain_are_outside() -> None:

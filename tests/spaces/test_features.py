@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from numpy.polynomial import Legendre as Series
 from scipy.integrate import quad
 
 from tests.spaces.cases import ALL, EXTENT, NUMBER, TIME, bound, dense_pairs, features_of, inside
-from xspline.spaces import Basis, BSpline, Features, Fourier, Global, Polynomial, Union
+from xspline.spaces import Basis, BSpline, Features, Fourier, Global, Polynomial, Union, jit
 
 
 @pytest.fixture(params=ALL.values(), ids=ALL.keys())
@@ -50,37 +49,6 @@ def breakpoints(basis: Basis, lo: float, hi: float) -> np.ndarray:
 # --- laws of all features
 
 
-def test_shapes_and_types(basis: Basis, features: Features) -> None:
-    x = inside(*EXTENT)
-    cell, z = features.locate(x)
-    a, o = features.pair_index()
-    q, size = features.width, features.size
-    assert basis.count == size and features.first.shape == (features.cells,)
-    assert (cell.dtype, z.dtype, a.dtype, o.dtype, features.first.dtype) == (
-        np.int64,
-        float,
-        *[np.dtype(np.int64)] * 3,
-    )
-    assert features.features(cell, z).shape == (x.size, q)
-    assert features.pair_features(cell, z).shape == (x.size, q * (q + 1) // 2) == (x.size, a.size)
-    assert [(i, j) for i in range(q) for j in range(q - i)] == list(zip(a.tolist(), o.tolist(), strict=True))
-    assert features.design(x).shape == (x.size, size)
-    assert features.roughness(0).shape == (size, features.offsets)
-    assert len(features.labels()) == size
-    assert features.sample().size == size or (not features.local and features.sample().size > size)
-    assert features.local or (
-        features.width == features.offsets == size and features.cells == 1 and not features.periodic
-    )
-
-
-def test_pairs_are_products(features: Features) -> None:
-    x = np.append(inside(*EXTENT), [np.nan, np.inf])
-    cell, z = features.locate(x)
-    values, (a, o) = features.features(cell, z), features.pair_index()
-    np.testing.assert_array_equal(features.pair_features(cell, z), values[:, a] * values[:, a + o])
-    assert cell[-2:].tolist() == [-1, -1] and np.all(values[-2:] == 0)
-
-
 def test_the_constant_is_one_everywhere(basis: Basis, features: Features) -> None:
     x = inside(*EXTENT)
     np.testing.assert_allclose(features.design(x) @ features.constant(), 1.0, rtol=1e-13)
@@ -112,15 +80,6 @@ def test_derivatives_are_slopes(features: Features) -> None:
         np.testing.assert_allclose(slope, exact, atol=2e-6 * max(1.0, np.abs(exact).max()))
 
 
-def test_features_are_shared_and_cheap_to_send(basis: Basis, features: Features) -> None:
-    assert basis.on(NUMBER) is features
-    again = pickle.loads(pickle.dumps(features))
-    x = inside(*EXTENT)
-    np.testing.assert_array_equal(again.design(x), features.design(x))
-    with pytest.raises(ValueError, match="read-only"):
-        features.first[0] = 1
-
-
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_roughness_is_the_integral(basis: Basis, features: Features, order: int) -> None:
     if order > min((term.degree for term in terms(basis) if isinstance(term, BSpline)), default=order):
@@ -147,22 +106,6 @@ def test_roughness_is_the_integral(basis: Basis, features: Features, order: int)
         if events < features.size and ((k < events) != (other < events) or (order and k < events)):
             integral = 0.0
         np.testing.assert_allclose(dense[k, other], integral, atol=1e-9 * scale)
-
-
-@pytest.mark.parametrize("order", [0, 1, 2])
-@pytest.mark.parametrize(
-    ("in_days", "in_seconds"),
-    [
-        (BSpline(9), BSpline(9)),
-        (Polynomial(3), Polynomial(3)),
-        (Polynomial(2) + Fourier(2, 3.0), Polynomial(2) + Fourier(2, 3.0 * 86400)),
-        (BSpline(4, period=10.0), BSpline(4, period=864000.0)),
-    ],
-)
-def test_roughness_does_not_see_the_unit(in_days: Basis, in_seconds: Basis, order: int) -> None:
-    days = features_of(in_days, extent=(0.0, 10.0)).roughness(order)
-    seconds = features_of(in_seconds, extent=(0.0, 864000.0)).roughness(order)
-    np.testing.assert_allclose(seconds, days, rtol=1e-9, atol=1e-9 * np.abs(days).max())
 
 
 # --- formulas
@@ -273,3 +216,22 @@ def test_select_finds_the_columns_of_a_term(basis: Basis, kind: type[Basis], col
     assert mask.dtype == bool and mask.shape == (basis.count,)
     assert np.flatnonzero(mask).tolist() == columns
     assert np.array_equal(mask, bound(basis, extent=EXTENT).select(kind))
+
+
+# --- compiled or not
+
+
+def test_one_warning_where_there_is_no_place_for_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def njit(*, cache: bool = False, **_):
+        if cache:
+            raise RuntimeError("cannot cache function 'f': no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(jit.numba, "njit", njit)
+    jit._warn_once.cache_clear()
+    with pytest.warns(RuntimeWarning, match="compiles them again. Set NUMBA_CACHE_DIR") as caught:
+        functions = [jit.compiled(len), jit.compiled(len), jit.compiled(parallel=True)(len)]
+    jit._warn_once.cache_clear()
+    assert functions == [len, len, len]
+    assert len(caught) == 1
+    assert caught[0].filename == __file__

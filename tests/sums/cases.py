@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from hypothesis import strategies as st
 
 from xspline.spaces import Frame
-from xspline.sums import Factor, Gram, Sums, Window, digest_key
-from xspline.sums.window import lengths, take, union
+from xspline.sums import Factor, Gram, Window, digest_key
+from xspline.sums.window import lengths
 
 LOCAL, CIRCLE, GLOBAL, ARROW = "local", "circle", "global", "arrow"
 EVERYWHERE = 2  # functions of an arrow axis that are active everywhere
@@ -133,99 +132,3 @@ def orientations(first: Sequence[int], second: Sequence[int]) -> set[tuple[tuple
 def close(a: np.ndarray, b: np.ndarray, tolerance: float = 1e-12) -> bool:
     scale = max(float(np.max(np.abs(b), initial=0.0)), 1.0)
     return bool(np.max(np.abs(a - b), initial=0.0) <= tolerance * scale)
-
-
-# Observations, so that G, h and s are those of something
-
-
-def random_design(rng: np.random.Generator, frame: Frame, axis: int, n: int) -> tuple[np.ndarray, Window]:
-    """Rows [n, K] in whose span the constant lies, and the window that they touch."""
-    size, width, m = frame.sizes[axis], frame.offsets[axis], frame.everywhere[axis]
-    if m:
-        near = width - m
-        first = m + rng.integers(size - m - near + 1, size=n)[:, None]
-        values = rng.random((n, near)) + 0.1
-        rows = np.concatenate([rng.normal(size=(n, m)), np.zeros((n, size - m))], axis=1)
-        np.put_along_axis(rows, first + np.arange(near), values / values.sum(1, keepdims=True), axis=1)
-        return rows, ((0, size),)
-    if not np.all(frame.constant[axis]):
-        rows = rng.normal(size=(n, size))
-        rows[:, 0] = 1.0
-        return rows, ((0, size),)
-    cells = size if frame.periodic[axis] else size - width + 1
-    cell = rng.integers(cells, size=n)[:, None]
-    values = rng.random((n, width)) + 0.1
-    rows = np.zeros((n, size))
-    np.put_along_axis(rows, (cell + np.arange(width)) % size, values / values.sum(1, keepdims=True), axis=1)
-    spans = [((int(c), min(width, size)),) if width < size else ((0, size),) for c in np.unique(cell)]
-    return rows, union(spans, [size], [frame.periodic[axis]])
-
-
-def pairs_of(designs: Sequence[np.ndarray], w: np.ndarray, frame: Frame) -> np.ndarray:
-    """Pair array over all axes and coefficients: Σ w Π_j φ_k φ_{k+o}, [K.., O.., b..]; w is [n, b..]."""
-    out = np.zeros((*frame.sizes, *frame.offsets, *w.shape[1:]))
-    for offset in np.ndindex(*frame.offsets):
-        rows = np.ones((len(w), 1))
-        for axis, (design, o) in enumerate(zip(designs, offset, strict=True)):
-            seconds = [partner(frame, axis, k, o) for k in range(frame.sizes[axis])]
-            second = np.stack([0 * design[:, 0] if j is None else design[:, j] for j in seconds], axis=1)
-            rows = (rows[:, :, None] * (design * second)[:, None, :]).reshape(len(w), -1)
-        block = np.tensordot(rows, w, axes=(0, 0)).reshape(*frame.sizes, *w.shape[1:])
-        out[(slice(None),) * len(offset) + offset] = block
-    return out
-
-
-class Observations:
-    """Scattered observations y [n, b..] with weights w [n, 1 or b..], and dense definitions of their sums."""
-
-    def __init__(
-        self,
-        rng: np.random.Generator,
-        frame: Frame,
-        n: int,
-        batch: tuple[int, ...] = (),
-        level: float = 280.0,
-    ):
-        self.frame = frame
-        made = [random_design(rng, frame, axis, n) for axis in range(len(frame.sizes))]
-        self.designs = [rows for rows, _ in made]
-        self.window = tuple(window[0] for _, window in made)
-        self.y = level + rng.normal(size=(n, *batch))
-        shared = tuple(int(rng.choice([1, m])) for m in batch)
-        self.w = rng.integers(0, 3, size=(n, *shared)).astype(float)
-
-    @property
-    def phi(self) -> np.ndarray:
-        rows = np.ones((len(self.y), 1))
-        for design in self.designs:
-            rows = (rows[:, :, None] * design[:, None, :]).reshape(len(self.y), -1)
-        return rows
-
-    def sums(self, reference: float) -> Sums:
-        """As a kernel would return them: on the window, one factor over all axes."""
-        frame, d = self.frame, len(self.frame.sizes)
-        pairs = take(pairs_of(self.designs, self.w, frame), self.window, frame.sizes)
-        factor = Factor(tuple(range(d)), self.window, pairs, digest_key(self.w, *self.designs))
-        wr = self.w * (self.y - reference)
-        moment = np.tensordot(self.phi, wr, axes=(0, 0)).reshape(*frame.sizes, *self.y.shape[1:])
-        b = self.w.ndim - 1
-        return Sums(
-            window=self.window,
-            gram=Gram(((factor,),), b),
-            moment=take(moment, self.window, frame.sizes),
-            power=np.sum(wr * (self.y - reference), axis=0),
-            weight=np.sum(self.w, axis=0),
-            count=np.sum(self.w > 0, axis=0),
-            reference=np.full((1,) * b, reference),
-        )
-
-    def moment(self, reference: float) -> np.ndarray:
-        product = np.tensordot(self.phi, self.w * (self.y - reference), axes=(0, 0))
-        return product.reshape(*self.frame.sizes, *self.y.shape[1:])
-
-    def rss(self, c: np.ndarray) -> np.ndarray:
-        """Weighted residual sum of squares of coefficients c [K.., b..]."""
-        fitted = np.tensordot(
-            self.phi, c.reshape(math.prod(self.frame.sizes), *c.shape[len(self.frame.sizes) :]), 1
-        )
-        return np.sum(self.w * (self.y - fitted) ** 2, axis=0)

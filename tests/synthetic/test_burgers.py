@@ -40,14 +40,6 @@ def test_the_solution_is_that_of_cole_and_hopf(kappa: float, t: float) -> None:
     )
 
 
-def test_time_steps_are_of_fourth_order() -> None:
-    x = np.linspace(0, 6, 50)
-    coarse, middle, fine = (
-        replace(xs.synthetic.burgers(), size=64, steps=steps)(x=x, t=1.0) for steps in (50, 100, 1000)
-    )
-    assert 12 < np.abs(coarse - fine).max() / np.abs(middle - fine).max() < 20
-
-
 def test_steps_are_as_short_as_a_viscosity_needs() -> None:
     smooth = xs.synthetic.burgers(0.5)
     assert smooth.steps > xs.synthetic.burgers().steps == 1000

@@ -19,7 +19,7 @@ import numpy as np
 
 from xspline.kernels.block import Array, Bools, Floats, Integers
 from xspline.spaces.bspline import LocalSpline
-from xspline.spaces.features import Features, Support
+from xspline.spaces.features import Features, Support, pair_products
 from xspline.sums.window import union
 
 
@@ -192,7 +192,7 @@ class Rows:
         """Per axis, [n, values]."""
         borders = np.cumsum((0, *self.functions))
         tables = [self.table[:, i:j] for i, j in itertools.pairwise(borders)]
-        return tuple(_products(table) for table in tables) if self.pairs else tuple(tables)
+        return tuple(map(pair_products, tables)) if self.pairs else tuple(tables)
 
     @cached_property
     def sorted(self) -> SortedRows:
@@ -226,14 +226,6 @@ def _places(supports: tuple[Support, ...], box: tuple[tuple[int, int], ...], pai
     for support, (extent, offsets) in zip(supports, box, strict=True):
         behind, entry = support.index(pairs)
         out = (out[:, None] * (extent * offsets) + behind * offsets + entry).ravel()
-    return out
-
-
-def _products(table: Floats) -> Floats:
-    """Products of the functions a and a + o, a-major: [n, q] to [n, q (q + 1) / 2]."""
-    out = np.empty((table.shape[0], table.shape[1] * (table.shape[1] + 1) // 2))
-    for column, (a, b) in enumerate(zip(*np.triu_indices(table.shape[1]), strict=True)):
-        np.multiply(table[:, a], table[:, b], out=out[:, column])
     return out
 
 

@@ -173,5 +173,5 @@ def _windows(
         p = pyramids[i]
         centres = p.places[rng.permutation(p.count)[:each]]
         local += Windows.of(p, p.lists(centres, WINDOW)).items
-    few = Windows(largest.spread, local[:: max(len(local) // FEW, 1)])
+    few = Windows(largest.spread, local[:FEW])
     return few, everything if largest.count <= DENSE else Windows(largest.spread, local)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
-
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.arguments import warn_caller
 from xspline.spaces import Axis, Space
 
 PLAIN = "pass a penalty (penalty=1e-3, say) or use fewer coefficients"
@@ -44,11 +42,7 @@ class TooLargeError(ValueError):
 
 def warn(message: str) -> None:
     """Warn at the line of code outside xspline that led here."""
-    frame, level = sys._getframe(1), 2
-    ours = "xspline", "contextlib", "functools"  # these call what a context decorates, a property remembers
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, FitWarning, stacklevel=level)
+    warn_caller(message, FitWarning)
 
 
 def nothing_determined(

@@ -13,7 +13,7 @@ from xspline.spaces.features import (
     Floats,
     Global,
     Integers,
-    PairFeatures,
+    SizesOfSupport,
     Support,
     TermFunctions,
     checked_order,
@@ -66,7 +66,7 @@ def legendre_tables(knots: Floats, order: int = 0) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class LocalSpline(PairFeatures):
+class LocalSpline(SizesOfSupport):
     """B-spline whose functions touch p + 1 cells."""
 
     knots: Floats  # full knot vector t; function e is supported on [t_e, t_{e + p + 1}], e = 0 … cells' last
@@ -220,7 +220,7 @@ class LocalSpline(PairFeatures):
         series = self.tables[checked_order(order, self.degree)]
         values = np.einsum("cal,nl->can", series, legendre.legvander(z, self.degree - order), optimize=False)
         pairs = np.zeros((self.size, self.offsets))
-        for a, o in zip(*self.pair_index(), strict=True):
+        for a, o in zip(*self.support.index(pairs=True), strict=True):
             integral = np.einsum("cn,cn,n->c", values[:, a], values[:, a + o], w, optimize=False)
             np.add.at(
                 pairs, ((self.first + a) % self.size, o), integral * (2.0 / scale) ** (2 * order) * scale / 2

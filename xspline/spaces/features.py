@@ -92,12 +92,6 @@ class Features(Protocol):
     def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
         """Values [n, q] of functions first[cell] + a, or derivatives per unit of x; zero where cell is -1."""
 
-    def pair_features(self, cell: Integers, z: Floats) -> Floats:
-        """Products [n, Q] of two active functions, columns in the order of `pair_index`."""
-
-    def pair_index(self) -> tuple[Integers, Integers]:
-        """(a [Q], o [Q]) of the pairs of active functions, a-major; Q = q (q + 1) / 2. See `Support.index`."""
-
     def design(self, x: Floats, order: int = 0) -> Floats:
         """Dense values [n, K] at positions x [n]; rows outside are NaN."""
 
@@ -151,18 +145,17 @@ def combine(series: Floats, values: Floats, cell: Integers) -> Floats:
     return out.T
 
 
-class PairFeatures:
-    """Pairs of the active functions of a cell, for all classes that have `Features`."""
+def pair_products(values: Floats) -> Floats:
+    """Products of the functions a and a + o, a-major as in `Support.index`: [n, q] to [n, q (q + 1) / 2]."""
+    first, second = np.triu_indices(values.shape[1])
+    out = np.empty((values.shape[0], first.size))
+    for column, (a, b) in enumerate(zip(first, second, strict=True)):
+        np.multiply(values[:, a], values[:, b], out=out[:, column])
+    return out
 
-    def pair_features(self: Features, cell: Integers, z: Floats) -> Floats:
-        values, (first, second) = self.features(cell, z), np.triu_indices(self.width)
-        out = np.empty((first.size, values.shape[0]))
-        for row, i, j in zip(out, first, second, strict=True):
-            np.multiply(values[:, i], values[:, j], out=row)
-        return out.T
 
-    def pair_index(self: Features) -> tuple[Integers, Integers]:
-        return self.support.index(pairs=True)
+class SizesOfSupport:
+    """What follows from the support, for all classes that have `Features`."""
 
     @property
     def width(self: Features) -> int:
@@ -332,7 +325,7 @@ class Harmonics(TermFunctions):
 
 
 @dataclass(frozen=True, eq=False)
-class Global(PairFeatures):
+class Global(SizesOfSupport):
     """Features of one cell in which all functions are active."""
 
     terms: tuple[TermFunctions, ...]  # their functions follow each other

@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar, overload
 
 import numba
 
-_PASSED_BY = ("xspline", "numba", "contextlib", "functools")  # in a search for the line of the user
+from xspline.arguments import warn_caller
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -114,15 +112,11 @@ def _described(error: Exception) -> str:
 
 @functools.cache
 def _warn_once(reason: str) -> None:
-    """Warn at the line outside the package and numba that led here."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PASSED_BY:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(
+    """Warn once in a process for each reason."""
+    warn_caller(
         f"numba cannot cache compiled functions ({reason}); each process compiles them again. "
         "Set NUMBA_CACHE_DIR to a directory that can be written",
         RuntimeWarning,
-        stacklevel=level,
     )
 
 

@@ -163,8 +163,7 @@ class Space:
                 role = axis.role or other.role
                 axis = replace(axis, units=axis.units or its, role=role, wrap=axis.wrap or other.wrap)
             described[name] = axis
-        bases: dict[str, Basis | int] = {name: basis for name, (_, basis) in self.axes.items()}
-        return Space(bases, axes=described, from_data=self.from_data, coupled=self.coupled)
+        return self._changed(axes=described)
 
     def coupling(self, near: Mapping[str, int]) -> Space:
         """Return the same space for sums that couple at least so many neighbours along some coordinates."""
@@ -172,11 +171,14 @@ class Space:
         coupled = {
             name: n for name in own if (n := max(self.coupled.get(name, 0), near.get(name, 0))) > own[name]
         }
-        if coupled == self.coupled:
-            return self
-        bases: dict[str, Basis | int] = {name: basis for name, (_, basis) in self.axes.items()}
-        axes = {name: axis for name, (axis, _) in self.axes.items()}
-        return Space(bases, axes=axes, from_data=self.from_data, coupled=coupled)
+        return self if coupled == self.coupled else self._changed(coupled=coupled)
+
+    def _changed(self, **given: Any) -> Space:
+        """Return the same space but for some arguments of `Space`."""
+        own: dict[str, Any] = {"from_data": self.from_data, "coupled": self.coupled}
+        own["bases"] = {name: basis for name, (_, basis) in self.axes.items()}
+        own["axes"] = {name: axis for name, (axis, _) in self.axes.items()}
+        return Space(**own | given)
 
     def extend(self, **ranges: Any) -> Space:
         """Return the space whose domains hold further labels too, in which all functions of this one lie.
@@ -204,7 +206,7 @@ class Space:
         >>> space.extend(x=12.5, time="2011-02").basis("x")
         BSpline(16, domain=(0.0, 13.0))
         """
-        bases: dict[str, Basis | int] = {name: basis for name, (_, basis) in self.axes.items()}
+        bases = {name: basis for name, (_, basis) in self.axes.items()}
         for name, labels in ranges.items():
             axis, basis = self._coordinate(name)
             with coordinate_in_errors(name):
@@ -215,7 +217,7 @@ class Space:
                 if not (x.size and np.isfinite(x).all()):
                     raise ValueError(f"extend takes labels, none of them missing or infinite, not {labels!r}")
                 bases[name] = basis.extended(axis, float(x.min()), float(x.max()))
-        return Space(bases, axes={name: axis for name, (axis, _) in self.axes.items()}, coupled=self.coupled)
+        return self._changed(bases=bases, from_data=())
 
     # --- shape
 

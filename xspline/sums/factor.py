@@ -79,18 +79,6 @@ class Factor:
     pairs: Array
     key: int
 
-    def __post_init__(self) -> None:
-        count = len(self.axes)
-        if any(a >= b for a, b in itertools.pairwise(self.axes)):
-            raise ValueError(f"the axes of a factor must ascend, got {self.axes}")
-        if len(self.window) != count or self.pairs.ndim < 2 * count:
-            raise ValueError(
-                f"a factor over {count} axes needs {count} windows and at least {2 * count} dimensions of "
-                f"pairs, got {len(self.window)} and {self.pairs.ndim}"
-            )
-        if self.pairs.shape[:count] != lengths(self.window):
-            raise ValueError(f"pairs of shape {self.pairs.shape} do not fit the window {self.window}")
-
     @property
     def nbytes(self) -> int:
         """Bytes of the pair array."""
@@ -127,8 +115,6 @@ class Factor:
         """The same factor with `count` batch axes, of extent 1, where it had none."""
         if len(self.batch) == count:
             return self
-        if self.batch:
-            raise ValueError(f"a factor with {len(self.batch)} batch axes cannot get {count}")
         return Factor(self.axes, self.window, self.pairs.reshape(self.pairs.shape + (1,) * count), self.key)
 
     def padded(self, frame: Frame) -> Factor:

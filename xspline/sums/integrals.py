@@ -1,16 +1,13 @@
-"""Integrals along one coordinate: of products of derivatives, which penalties are made of, and over intervals."""
+"""Integrals of products of derivatives along one coordinate, which penalties are made of."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import numpy as np
-from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
 from xspline.spaces import Arrow, Global, Space, Union
-from xspline.spaces.bspline import LocalSpline, SplineTerm
 from xspline.sums.factor import Factor, digest_key
 
 
@@ -63,38 +60,3 @@ def with_events(space: Space) -> tuple[str, ...]:
 def factor_of(axis: int, pairs: NDArray[np.float64], *key: str) -> Factor:
     """A pair array over all functions of one axis, with a key made of texts."""
     return Factor((axis,), ((0, pairs.shape[0]),), pairs, digest_key(str(axis), *key))
-
-
-def over_intervals(
-    space: Space,
-    axis: int,
-    lower: NDArray[np.float64],
-    upper: NDArray[np.float64],
-    density: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.ones_like,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """∫ B_k ρ dx and ∫ ρ dx over intervals [n] of one coordinate, in its unit: [n, K] and [n].
-
-    By Gauss quadrature between knots, and between cycles: with ρ = 1 exact to rounding, and with a cosine of latitude
-    too. Intervals that are no longer than nothing give 0; the others lie in the domain.
-    """
-    features = space.features[axis]
-    terms = (SplineTerm(features),) if isinstance(features, LocalSpline) else getattr(features, "terms", ())
-    rows, sizes = np.zeros((lower.size, features.size)), np.zeros(lower.size)
-    used = np.flatnonzero(upper > lower)
-    if not used.size:
-        return rows, sizes
-    ends = lower[used].min(), upper[used].max()
-    edges = np.unique(np.concatenate([*(t.panels(*ends) for t in terms), lower[used], upper[used]]))
-    # A cosine between two poles takes 14 nodes more, for an error below 1e-16.
-    nodes, weights = legendre.leggauss(sum({type(t): t.nodes for t in terms}.values()) + 14)
-    step = max((1 << 20) // (nodes.size * features.size), 1)  # 8 MB of values at a time
-    for i in used:
-        own = edges[np.searchsorted(edges, lower[i]) : np.searchsorted(edges, upper[i]) + 1]
-        half = np.diff(own)[:, None] / 2
-        x, scale = own[:-1, None] + half * (1 + nodes), half * weights
-        for first in range(0, half.size, step):
-            part = slice(first, first + step)
-            own_scale = scale[part].ravel() * density(x[part].ravel())
-            rows[i] += own_scale @ features.design(x[part].ravel())
-            sizes[i] += own_scale.sum()
-    return rows, sizes

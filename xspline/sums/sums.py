@@ -104,16 +104,6 @@ class Sums:
         for name in ("moment", *_PER_MEMBER):
             dtype = np.int64 if name == "count" else np.float64
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=dtype))
-        axes = len(self.window)
-        if self.moment.shape[:axes] != lengths(self.window):
-            raise ValueError(f"a moment of shape {self.moment.shape} does not fit the window {self.window}")
-        batch_ndim = self.moment.ndim - axes
-        for name in _PER_MEMBER:
-            if getattr(self, name).ndim != batch_ndim:
-                raise ValueError(
-                    f"{name} has {getattr(self, name).ndim} batch axes and the moment {batch_ndim}; "
-                    "give every array all batch axes, with extent 1 where they are shared"
-                )
 
     @staticmethod
     def zero(frame: Frame, batch: tuple[int, ...] = ()) -> Sums:
@@ -131,7 +121,6 @@ class Sums:
         Every part moves to the reference of the first one that holds any weight. Batch extents of 1
         broadcast.
         """
-        check_parts(parts)
         moved = [part.recentred(_common_reference(parts), frame) for part in parts]
         window = union([part.window for part in moved], frame.sizes, frame.periodic)
         batch = np.broadcast_shapes(*(part.moment.shape[len(window) :] for part in moved))
@@ -150,11 +139,6 @@ class Sums:
     @staticmethod
     def concatenate(parts: Sequence[Sums], axis: int, frame: Frame) -> Sums:
         """Blocks that differ along batch axis `axis`, side by side. Shared factors of G stay shared."""
-        check_parts(parts)
-        if not 0 <= axis < parts[0].batch_ndim:
-            raise ValueError(
-                f"there are {parts[0].batch_ndim} batch axes; cannot concatenate along batch axis {axis}"
-            )
         # A part without weight is zero at any reference; that of its neighbours keeps later merges centred.
         # Of one member along the axis: the others may be more than a part has.
         held = [part for part in parts if part.batch[axis]] or parts[:1]
@@ -279,9 +263,6 @@ class Sums:
     @staticmethod
     def from_arrays(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Sums:
         """Inverse of `to_arrays`."""
-        missing = [name for name in ("moment", *_PER_MEMBER) if name not in arrays]
-        if missing:
-            raise ValueError(f"the arrays {missing} are missing among {sorted(arrays)}; write the file again")
         moment, power, weight, count, reference = (arrays[name] for name in ("moment", *_PER_MEMBER))
         window = tuple((int(start), int(length)) for start, length in meta["window"])
         gram = Gram.from_arrays(arrays, meta["gram"])
@@ -298,19 +279,6 @@ class Sums:
             little = array if sys.byteorder == "little" else array.byteswap()
             digest.update(np.ascontiguousarray(little).data)
         return digest.hexdigest()
-
-
-def check_parts(parts: Sequence[Sums]) -> None:
-    """Raise unless there are sums, over as many coefficient and batch axes each."""
-    if not parts:
-        raise ValueError("there are no sums to combine; Sums.zero(frame, batch) is the sum of no data")
-    axes = {len(part.window) for part in parts}
-    batch_ndims = {part.batch_ndim for part in parts}
-    if len(axes) > 1 or len(batch_ndims) > 1:
-        raise ValueError(
-            f"sums over {sorted(axes)} coefficient axes and {sorted(batch_ndims)} batch axes cannot be "
-            "combined; accumulate all of them in one space, with the same batch dimensions"
-        )
 
 
 def _common_reference(parts: Sequence[Sums]) -> Array:
@@ -354,9 +322,8 @@ def leave_one_out(parts: Sequence[Sums], frame: Frame) -> list[Sums]:
 
     They are added up from the first parts and from the last ones, 3 merges a part; nothing is subtracted, so that
     what remains is as exact as a merge of its own, and separable where that is. What is left of a single part is
-    `Sums.zero`. It raises ValueError where there are no parts, or they have different coefficient or batch axes.
+    `Sums.zero`.
     """
-    check_parts(parts)
     if len(parts) == 1:
         return [Sums.zero(frame, parts[0].batch)]
     after = list(accumulate(parts[:0:-1], lambda done, part: Sums.merge([part, done], frame)))

@@ -123,12 +123,11 @@ def _add_factors_of_like_terms(terms: Sequence[Term], batch_ndim: int, frame: Fr
 
 
 def _multiply_out(terms: list[Term], batch_ndim: int, frame: Frame) -> list[Term]:
-    """The form that takes the fewest bytes: the list, or one term of fewer factors.
+    """The list, or one term of fewer factors if that takes fewer bytes.
 
     Take the coarsest common partition of the axes: those that share a factor in any term share a block. Blocks on
     whose keys all terms agree stay factors of their own; the others become one factor, because a sum of products is
-    not a product. On short axes the product of all blocks may be smaller still: a batch axis that both hold is then
-    there once.
+    not a product.
     """
     if len(terms) < 2:
         return terms
@@ -143,21 +142,14 @@ def _multiply_out(terms: list[Term], batch_ndim: int, frame: Frame) -> list[Term
     keys = [[math.prod(f.key for f in factors) % KEY_MODULUS for factors in column] for column in columns]
     agree = [len(set(column)) == 1 for column in keys]
     agree[0] &= not all(agree)  # all equal: one of them has to take the sum
-    # A form is one term: each of its factors is a sum of products, here a list of what is multiplied.
-    forms = []
-    for separate in (agree, [False] * len(columns)):
-        form = [[column[0]] for column, alone in zip(columns, separate, strict=True) if alone]
-        mixed = [column for column, alone in zip(columns, separate, strict=True) if not alone]
-        form.append([tuple(f for factors in row for f in factors) for row in zip(*mixed, strict=True)])
-        forms.append(form)
-
-    def nbytes(form: list[list[Term]]) -> int:
-        return sum(8 * math.prod(_support(products, frame)[2]) for products in form)
-
-    smallest = min(forms, key=nbytes)
-    if nbytes(smallest) >= sum(factor.nbytes for term in terms for factor in term):
+    # One term: each of its factors is a sum of products, here a list of what is multiplied.
+    form = [[column[0]] for column, alone in zip(columns, agree, strict=True) if alone]
+    mixed = [column for column, alone in zip(columns, agree, strict=True) if not alone]
+    form.append([tuple(f for factors in row for f in factors) for row in zip(*mixed, strict=True)])
+    size = sum(8 * math.prod(_support(products, frame)[2]) for products in form)
+    if size >= sum(factor.nbytes for term in terms for factor in term):
         return terms
-    return [without_ones(add_products(products, frame) for products in smallest)]
+    return [without_ones(add_products(products, frame) for products in form)]
 
 
 def _support(products: Sequence[Term], frame: Frame) -> tuple[Axes, Window, tuple[int, ...]]:

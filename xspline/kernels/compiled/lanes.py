@@ -57,6 +57,11 @@ def add_product(total: Floats, a: Floats, b: Floats) -> Floats:
     return total + a * b
 
 
+def lowest_bit(word: int) -> int:
+    """Place of the lowest bit that is set; there has to be one."""
+    return (int(word) & -int(word)).bit_length() - 1
+
+
 # The same as instructions
 
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
@@ -104,3 +109,4 @@ _instruction(store, types.none, lambda do, place, x: do.store(x, do.bitcast(plac
 _instruction(spread, _LANES, _spread)
 _instruction(product, _LANES, lambda do, a, b: do.fmul(a, b, flags=_FUSED))
 _instruction(add_product, _LANES, lambda do, c, a, b: do.fadd(c, do.fmul(a, b, flags=_FUSED), flags=_FUSED))
+_instruction(lowest_bit, types.int64, lambda do, word: do.cttz(word, ir.Constant(ir.IntType(1), 1)))

@@ -1,4 +1,9 @@
-"""Compiled loop over pairs of observations that follow each other along a series, of many lines at a time."""
+"""Compiled loop over pairs of observations that follow each other along a series, of many lines at a time.
+
+Pairs of neighbours are most of all, and most lines have nearly all of them. So their moment is taken as if all were
+there, which makes it a sum over errors, as any moment is. What ends of runs change, and what pairs over gaps add, is
+known for each row and gap before any line is read: it is looked up gap by gap, in words with a bit for each row.
+"""
 
 from __future__ import annotations
 
@@ -8,90 +13,191 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.block import Floats, Integers
+from xspline.kernels.compiled.lanes import LANES, add_product, load, lowest_bit, spread, store
 from xspline.spaces.jit import compiled, internal
 
-#: Lines at a time, whose totals the cache of a core holds: with 64 a full grid costs 3.7 ns a value, with 256 2.0.
-TILE = 256
+TILE = 256  # lines at a time, whose errors a core's cache holds: 512 saves nothing (`benchmarks coverage --parts ar1`)
+BITS = np.iinfo(np.int32).bits  # rows of a word, a multiple of four
 
 
 @internal
-def _fill(row: Floats, out: Floats) -> None:
-    """Write the functions of a row, and after them as many products of two as there is room for."""
-    n = row.size
-    out[:n] = row
-    place = n
-    if out.size > n:
-        for i in range(n):
-            for j in range(i, n):
-                out[place] = row[i] * row[j]
-                place += 1
-
-
-@internal
-def _add(row: Floats, n: int, e: float, w: float, total: Floats, scalars: Floats) -> None:
-    """Add an observation e to the totals of a line in one slot."""
-    x = w * e
-    for i in range(n):
-        total[i] += x * row[i]
-    for i in range(n, row.size):
-        total[i] += w * row[i]
-    scalars[0] += x * e
-    scalars[1] += w
-    scalars[2] += 1.0
-
-
-@internal
-def _follow(
-    values: NDArray[Any],
+def _one_row(
+    a: NDArray[Any],
     reference: float,
-    previous: int,
-    weight: Floats,
-    last: Integers,
+    shift: int,
     before: Floats,
     errors: Floats,
-    product: Floats,
-    mass: Floats,
-    sums: Floats,
-) -> int:
-    """Write the pairs that some lines make with row `previous`; return how many observations make none.
+    power: Floats,
+    word: Integers,
+) -> None:
+    """Take in a row of some lines: its errors, 0 where one is missing, difference², and a bit for what is known.
 
-    There is no branch, so that one instruction does several lines. `last` and `before` are the rows and the errors of
-    the last observations. NaN stands for an error that is missing.
+    `before` has the errors of the row before.
     """
-    others = 0
-    for c in range(weight.size):
-        e = values[c] - reference if weight[c] > 0.0 else np.nan
-        is_seen = np.isfinite(e)
-        follows = is_seen and last[c] == previous
-        difference = e - before[c] if follows else 0.0
-        w = weight[c] if follows else 0.0
-        errors[c] = e if is_seen else np.nan
-        product[c], mass[c] = w * difference, w
-        sums[0, c] += w * difference * difference
-        sums[1, c] += 1.0 if follows else 0.0
-        others += 1 if is_seen and not follows else 0
-    return others
+    for r in range(word.size):
+        x = np.float64(a[r]) - reference
+        e = x if x == x else 0.0
+        power[r] += (e - before[r]) * (e - before[r])
+        word[r] |= np.int64(x == x) << shift
+        errors[0, r], before[r] = e, e
 
 
 @internal
-def _add_rows(rows: Floats, functions: int, product: Floats, mass: Floats, out: Floats) -> None:
-    """Add four rows times what lines have for each: `product` for functions, `mass` for pairs of them."""
+def _four_rows(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    c: NDArray[Any],
+    d: NDArray[Any],
+    reference: float,
+    shift: int,
+    before: Floats,
+    errors: Floats,
+    power: Floats,
+    word: Integers,
+) -> None:
+    """`_one_row` for four of them at once: what they add to is loaded once."""
+    zero = np.int64(0)
+    for r in range(word.size):
+        x0, x1 = np.float64(a[r]) - reference, np.float64(b[r]) - reference
+        x2, x3 = np.float64(c[r]) - reference, np.float64(d[r]) - reference
+        k0, k1, k2, k3 = x0 == x0, x1 == x1, x2 == x2, x3 == x3
+        e0, e1, e2, e3 = x0 if k0 else 0.0, x1 if k1 else 0.0, x2 if k2 else 0.0, x3 if k3 else 0.0
+        d0, d1, d2, d3 = e0 - before[r], e1 - e0, e2 - e1, e3 - e2
+        power[r] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+        errors[0, r], errors[1, r], errors[2, r], errors[3, r] = e0, e1, e2, e3
+        bits = (np.int64(1) if k0 else zero) | (np.int64(2) if k1 else zero)
+        bits |= (np.int64(4) if k2 else zero) | (np.int64(8) if k3 else zero)
+        word[r] |= bits << shift
+        before[r] = e3
+
+
+@internal
+def _add_four(rows: Floats, errors: Floats, out: Floats) -> None:
+    """out[i, r] += rows[0, i] errors[0, r] + ... + rows[3, i] errors[3, r]."""
     for i in range(out.shape[0]):
-        own = product if i < functions else mass
         a, b, c, d = rows[0, i], rows[1, i], rows[2, i], rows[3, i]
-        for line in range(out.shape[1]):
-            out[i, line] += a * own[0, line] + b * own[1, line] + c * own[2, line] + d * own[3, line]
+        for r in range(errors.shape[1]):
+            out[i, r] += (a * errors[0, r] + b * errors[1, r]) + (c * errors[2, r] + d * errors[3, r])
+
+
+@internal
+def _add_event(
+    table: Floats, at: int, left: float, right: float, moments: int, total: Floats, slot: int, scalars: Floats
+) -> None:
+    """Add what the table has from a place on for a gap between two errors, or for one at an end of a line.
+
+    Arrays are flat: a view of a row would take longer than what is done with it.
+    """
+    width = total.size * 3 // scalars.size
+    first, a, b, unit = slot * width, spread(left), spread(right), spread(1.0)
+    for i in range(0, moments, LANES):
+        own = add_product(load(total, first + i), load(table, at + i), a)
+        store(total, first + i, add_product(own, load(table, at + moments + i), b))
+    for i in range(moments, width, LANES):
+        store(total, first + i, add_product(load(total, first + i), load(table, at + moments + i), unit))
+    scalars[3 * slot] += (right - left) * (right - left)
+    scalars[3 * slot + 1] += 1.0
+    scalars[3 * slot + 2] += left * left + right * right
+
+
+@internal
+def _add_line(
+    words: Integers,
+    c: int,
+    jumps: Integers,
+    values: NDArray[Any],
+    line: int,
+    reference: float,
+    used: Integers,
+    position: Integers,
+    table: Floats,
+    moments: int,
+    total: Floats,
+    scalars: Floats,
+) -> tuple[float, int]:
+    """Add all ends of runs of a line to totals: [lags, ..], of gaps of 2, 3, … steps, and of those that are longer.
+
+    It returns what differences from a row to the next have of those that are no neighbours, squared, with errors of 0
+    where one is missing and around the line; and how many pairs are neighbours.
+    """
+    rows, lags, last, carry = position.size, scalars.size // 3, -1, 0
+    width = total.size // lags + moments
+    power, count = 0.0, 0
+    for g in range(jumps.size):
+        word = int(words[g, c])
+        shifted = word << 1 | carry
+        carry = word >> (BITS - 1)
+        changed = ((word ^ shifted) | int(jumps[g])) & ((1 << BITS) - 1)
+        while changed:
+            bit = lowest_bit(changed)
+            changed &= changed - 1
+            row = g * BITS + bit
+            if shifted >> bit & 1:
+                last = row - 1
+            if word >> bit & 1:
+                e, before, lag = np.float64(values[used[row], line]) - reference, 0.0, lags + 1
+                if last >= 0:
+                    before = np.float64(values[used[last], line]) - reference
+                    lag = int(position[row] - position[last])
+                    count += last
+                count -= row
+                power += (e - before) * (e - before) if last == row - 1 else e * e + before * before
+                if lag <= lags:
+                    at = (lag * rows + last) * width
+                    _add_event(table, at, before, e, moments, total, lag - 2, scalars)
+                else:
+                    _add_event(table, row * width, 0.0, e, moments, total, lags - 1, scalars)
+                    if last >= 0:
+                        at = (rows + last) * width
+                        _add_event(table, at, before, 0.0, moments, total, lags - 1, scalars)
+    if last >= 0:
+        e = np.float64(values[used[last], line]) - reference
+        _add_event(table, (rows + last) * width, e, 0.0, moments, total, lags - 1, scalars)
+        power, count = power + e * e, count + last
+    return power, count
+
+
+@internal
+def _write_line(
+    total: Floats, alone: Floats, lines: int, line: int, w: float, size: int, totals: Floats, scalars: Floats
+) -> None:
+    """Write what the ends of runs of a line add up to in its slots, which are flat: [3 lags, lines, ..]."""
+    lags = alone.size // 3
+    width, events = totals.size // (3 * lags * lines), total.size // lags
+    moments = (3 * size + LANES - 1) // LANES * LANES
+    for m in range(lags):
+        count, is_gap = alone[3 * m + 1], m < lags - 1
+        if count == 0.0:
+            continue
+        pair, single = (m + 1) * lines + line, (2 * lags + m) * lines + line
+        for i in range(width):
+            first, n = m * events + i, size
+            if i >= size:
+                first, n = m * events + moments + i - size, width - size
+            totals[line * width + i] += w * total[first]
+            totals[single * width + i] = w * total[first + 2 * n]
+            if is_gap:
+                totals[pair * width + i] = w * total[first + n]
+        if is_gap:
+            scalars[3 * pair], scalars[3 * pair + 1], scalars[3 * pair + 2] = (
+                w * alone[3 * m],
+                w * count,
+                count,
+            )
+            count *= 2.0
+        scalars[3 * single] = w * alone[3 * m + 2]
+        scalars[3 * single + 1], scalars[3 * single + 2] = w * count, count
 
 
 @compiled
 def pairs(
     values: NDArray[Any],
     weight: Floats,
+    used: Integers,
     position: Integers,
-    phi: Floats,
-    lags: int,
+    second: Floats,
+    table: Floats,
     reference: float,
-    cut: int,
     totals: Floats,
     scalars: Floats,
 ) -> None:
@@ -99,66 +205,52 @@ def pairs(
 
     Parameters
     ----------
-    position : [n], in steps; negative: not looked at.
-    phi : [n, K]
-    cut : the row that pairs have to reach over, or a negative number for all pairs.
-    totals : [S, C, W], of the K functions, and then of pairs of them if W > K.
-    scalars : [S, C, 3], s, Σw and n.
+    used : [rows] of the values that are looked at, in order.
+    position : [rows], in steps.
+    second : [rows + 3, K], what an error is taken times in the moment of neighbours; 0 for the last three.
+    table : [lags + 1, rows, ..], what an error that begins a line adds, one that ends a line, and two with a gap of 2,
+        3, … steps, by the row of the first: in the moments of neighbours, of the pair, and of both alone [3 K], times
+        the first error; the same for the second; and in G [3 Q]. Zeros fill each of the three to whole lanes.
+    totals : [3 lags, C, K + Q], moments, and Q entries of G; flat, as scalars are.
+    scalars : [3 lags, C, 3], s, Σw and n.
     """
-    n, lines = values.shape
-    functions, width, alone = phi.shape[1], totals.shape[2], 3 * lags - 1
-    rows, row = np.empty((n, width)), np.empty(width)
-    for t in range(n):
-        _fill(phi[t], rows[t])
+    lines, rows, size, lags = values.shape[1], position.size, second.shape[1], table.shape[0] - 1
+    moments = (3 * size + LANES - 1) // LANES * LANES
+    jumps = np.zeros(rows // BITS + 1, np.int64)
+    for t in range(1, rows):
+        if position[t] != position[t - 1] + 1:
+            jumps[t // BITS] |= np.int64(1) << (t % BITS)
+    errors, before, power = np.zeros((4, TILE)), np.empty(TILE), np.empty(TILE)
+    own, words, flat = np.empty((size, TILE)), np.empty((jumps.size, TILE), np.int64), table.reshape(-1)
+    total, alone = np.empty(lags * (table.shape[2] - moments)), np.empty(3 * lags)
+    width = totals.size // (3 * lags * lines)
     for first in range(0, lines, TILE):
-        size = min(TILE, lines - first)
-        ours = weight[first : first + size]
-        last, before, errors = np.full(size, -1), np.zeros(size), np.empty(size)
-        # Pairs of neighbours, most of all, four rows at a time; the rest one by one.
-        product, mass, steps = np.zeros((4, size)), np.zeros((4, size)), np.zeros((4, width))
-        sums, own, held, previous = np.zeros((2, size)), np.zeros((width, size)), 0, -2
-        for t in range(n):
-            if position[t] < 0:
-                continue
-            follows = cut < 0 and previous >= 0 and position[t] == position[previous] + 1
-            others = _follow(
-                values[t, first:], reference, previous if follows else -2, ours, last, before, errors,
-                product[held], mass[held], sums,
+        columns = min(TILE, lines - first)
+        s = slice(first, first + columns)
+        before[:], power[:], own[:], words[:] = 0.0, 0.0, 0.0, 0
+        for t in range(0, rows // 4 * 4, 4):
+            a, b, c, d = used[t], used[t + 1], used[t + 2], used[t + 3]
+            _four_rows(
+                values[a, s], values[b, s], values[c, s], values[d, s], reference, t % BITS,
+                before, errors, power, words[t // BITS, :columns],
             )  # fmt: skip
-            if follows:
-                _fill(phi[t] - phi[previous], steps[held])
-                held += 1
-            if held == 4:
-                _add_rows(steps, functions, product, mass, own)
-                held = 0
-            for c in range(size if others else 0):
-                a, e, line = last[c], errors[c], first + c
-                if not np.isfinite(e) or (follows and a == previous):
-                    continue
-                w = ours[c]
-                lag = position[t] - position[a] if a >= 0 else lags + 1
-                if cut >= 0 and not (a < cut <= t):
-                    lag = lags + 1
-                if lag <= lags:
-                    _fill(phi[t] - phi[a], row)
-                    _add(row, functions, e - before[c], w, totals[lag - 1, line], scalars[lag - 1, line])
-                if cut < 0 or lag <= lags:
-                    slot = min(2 * lags + lag - 2, alone) if cut < 0 else lags + lag - 1
-                    _add(rows[t], functions, e, w, totals[slot, line], scalars[slot, line])
-                    if a >= 0:
-                        _add(rows[a], functions, before[c], w, totals[slot, line], scalars[slot, line])
-            for c in range(size):
-                is_seen = np.isfinite(errors[c])
-                before[c] = errors[c] if is_seen else before[c]
-                last[c] = t if is_seen else last[c]
-            previous = t
-        steps[held:] = 0.0
-        _add_rows(steps, functions, product, mass, own)
-        for c in range(size):
-            line, a = first + c, last[c]
-            scalars[0, line, 0] += sums[0, c]
-            scalars[0, line, 2] += sums[1, c]
-            for i in range(width):
-                totals[0, line, i] += own[i, c]
-            if cut < 0 and a >= 0:
-                _add(rows[a], functions, before[c], ours[c], totals[alone, line], scalars[alone, line])
+            _add_four(second[t:], errors, own)
+        errors[1:] = 0.0
+        for t in range(rows // 4 * 4, rows):
+            word = words[t // BITS, :columns]
+            _one_row(values[used[t], s], reference, t % BITS, before, errors, power, word)
+            _add_four(second[t:], errors, own)
+        for c in range(columns):
+            line, w = first + c, weight[first + c]
+            if w == 0.0:
+                continue
+            total[:], alone[:] = 0.0, 0.0
+            others, count = _add_line(
+                words, c, jumps, values, line, reference, used, position, flat, moments, total, alone
+            )
+            # After the last row there is one more difference, to nothing.
+            scalars[3 * line] = w * (power[c] + before[c] * before[c] - others)
+            scalars[3 * line + 1], scalars[3 * line + 2] = w * count, count
+            for i in range(size):
+                totals[line * width + i] = w * own[i, c]
+            _write_line(total, alone, lines, line, w, size, totals, scalars)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from xspline.kernels.block import Array, Bools, Floats, Integers, native
 from xspline.kernels.rows import CoefficientRange, locate
 from xspline.spaces.bspline import Arrow, LocalSpline
-from xspline.spaces.features import Features
+from xspline.spaces.features import Features, pair_products
 from xspline.spaces.means.cells import CellMeans
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Columns:
 
     size: int  # L columns, of which the first q span the functions
     functions: Floats  # [1 or m, q, q], per cell (column, function): function = sum over columns
-    pairs: Floats  # [1 or m, L, Q], per cell (column, pair), in the order of `Features.pair_index`
+    pairs: Floats  # [1 or m, L, Q], per cell (column, pair), in the order of `Support.index`
     of_position: bool  # whether the columns are Legendre polynomials of the local coordinate
 
     @property
@@ -74,7 +74,7 @@ def _columns_of(features: Features) -> Columns:
         return Columns(
             2 * p + 1,
             _projected(features.features, features.cells, p + 1),
-            _projected(features.pair_features, features.cells, 2 * p + 1),
+            _projected(lambda cell, z: pair_products(features.features(cell, z)), features.cells, 2 * p + 1),
             True,
         )
     q, count = features.width, features.width * (features.width + 1) // 2

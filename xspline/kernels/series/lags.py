@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,43 +15,12 @@ from xspline.kernels.block import Array, Block, Floats, Group, Layout, to_host
 from xspline.kernels.component import SumsBySlab
 from xspline.kernels.engines import choose_engine
 from xspline.kernels.passes import accumulate
+from xspline.kernels.series.lines import Lines
 from xspline.kernels.walk import Walk, slab_entries
-from xspline.spaces import Frame, Space
-from xspline.spaces.features import Features, Global
+from xspline.spaces import Space
 from xspline.spaces.means import CellSpace, middle
 from xspline.sums import Factor, Gram, Sums, digest_key
 from xspline.sums.memory import Edge, Memory, Series, folded
-
-
-@dataclass(frozen=True, eq=False)
-class Rows(Global):
-    """Functions of a coordinate that have the rows of a table at whole numbers.
-
-    Parameters
-    ----------
-    table : [n, K]
-    """
-
-    table: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-
-    @cached_property
-    def size(self) -> int:
-        return int(self.table.shape[1])
-
-    def constant(self) -> Floats:
-        return np.zeros(self.size)
-
-    def values(self, x: Floats, order: int) -> Floats:
-        return np.array(self.table[x.astype(np.int64)])
-
-
-@dataclass(frozen=True, eq=False)
-class _Space:
-    """What sums of a block need to know of a space."""
-
-    features: tuple[Features, ...]
-    frame: Frame
-    has_constant: bool = False
 
 
 class _Pairs:
@@ -59,71 +28,81 @@ class _Pairs:
 
     def __init__(self, space: Space, series: Series) -> None:
         self.space, self.series = space, series
-        self.layout = Layout(tuple(Group(*group) for group in series.groups), series.batch_axes)
         self.slots: list[list[Sums]] = [[] for _ in range(3 * series.lags)]
 
-    def add(self, block: Block, plain: Sums, cut: int = -1) -> None:
+    def add(self, block: Block, plain: Sums, weight: Floats, cut: int | None = None) -> None:
         """Add the pairs of a block along its series; those alone that reach over row `cut` if that is given.
 
         Parameters
         ----------
         block : on the host, with labels and weights as they are.
         plain : its sums. Where the gaps of all lines are alike, G is a product, and so it is of pairs.
+        weight : `line_weights` of the block.
         """
-        from xspline.kernels.compiled import series as loops  # imports numba
-
         if not plain.gram.terms:
             return
         series, k = self.series, self.series.coefficient
-        x, features = block.coordinates[k], CellSpace.over(self.space, block.coordinates).features[k]
-        values = np.moveaxis(block.values, series.axis, 0)
-        rest = values.shape[1:]
-        flat = np.require(values.reshape(len(x), -1), requirements=["C", "W"])
-        weight = self.line_weights(block).reshape(-1)
-        position = np.append(0, np.cumsum(np.rint(np.diff(middle(x)) / series.step))).astype(np.int64)
-        position[features.locate(x)[0] < 0] = -1
-        phi = np.nan_to_num(features.design(x))
+        features = CellSpace.over(self.space, block.coordinates).features[k]
+        lines = Lines.of(block, series, features, float(plain.reference.ravel()[0]))
+        size = lines.phi.shape[1]
         spanned = {axis for span in series.spans for axis in span} | set(series.batch_axes)
         pools = any(n > 1 and axis not in spanned for axis, n in enumerate(block.values.shape))
         # Of lines that are pooled gaps may differ, and G is a product all the same.
         along = None if pools else _alone(plain.gram, k)
-        keys = [f.key for term in plain.gram.terms for f in term]
-        n, slots, width = phi.shape[1], len(self.slots), phi.shape[1] * (phi.shape[1] + 1) // 2
-
-        def contracted(flat: Array, weight: Floats, width: int) -> tuple[Floats, Floats]:
-            totals, scalars = (np.zeros((slots, flat.shape[1], m)) for m in (n + width, 3))
-            reference = float(plain.reference.ravel()[0])
-            loops.pairs(flat, weight, position, phi, series.lags, reference, cut, totals, scalars)
-            return totals, scalars
-
-        totals, scalars = contracted(flat, weight, 0 if along else width)
-        if along:  # one line tells for all
-            line = next(i for i in np.flatnonzero(weight > 0) if np.isfinite(flat[position >= 0, i]).any())
-            alone = np.array(flat[:, line : line + 1], dtype=np.float64)
-            grams = contracted(alone, np.ones(1), width)[0][:, 0, n:]
-            known = x[np.isfinite(alone[:, 0]) & (position >= 0)]
-        for slot in range(slots):
-            if not scalars[slot, :, 2].any():
-                continue
-            moment = self._over_places(block, totals[slot, :, :n].T.reshape(n, *rest), np.eye(n), pairs=False)
-            if along:
-                key = digest_key("series", repr((slot, cut, along.key)), known)
-                factor = Factor((k,), ((0, n),), _pair_array(grams[slot], n, plain.batch_ndim), key)
-                gram = Gram(
-                    (tuple(factor if f is along else f for f in plain.gram.terms[0]),), plain.batch_ndim
-                )
-            else:
-                table, entries = _as_rows(totals[slot, :, n:].T.reshape(width, *rest), n)
-                pairs = self._over_places(block, entries, table, pairs=True)
-                axes, window = tuple(range(len(plain.window))), plain.window
-                factor = Factor(axes, window, pairs, digest_key("series", repr((slot, cut, keys))))
-                gram = Gram(((factor,),), plain.batch_ndim)
-            power, mass, count = (self._members(a.reshape(rest)) for a in scalars[slot].T)
-            reference = plain.reference
+        totals, scalars = lines.summed(weight.ravel(), cut, grams=along is None)
+        slots = [slot for slot, own in enumerate(scalars) if own[:, 2].any()]
+        if along is None:
+            grams = self._grams(block, plain, cut, slots, totals[slots, :, size:])
+        else:
+            grams = self._products(lines, weight.ravel(), plain, along, cut, slots)
+        moments = self._over_places(block, totals[slots, :, :size], pairs=False)
+        for slot, moment, gram in zip(slots, moments, grams, strict=True):
+            power, mass, count = (self._members(a.reshape(lines.rest)) for a in scalars[slot].T)
+            about = plain.reference
             if slot < series.lags:  # of differences the constant is none
-                mass, reference = np.zeros_like(mass), np.zeros_like(reference)
-            own = Sums(plain.window, gram, moment, power, mass, count.astype(np.int64), reference)
+                mass, about = np.zeros_like(mass), np.zeros_like(about)
+            moment = np.moveaxis(moment, len(series.spans) - 1, k)
+            own = Sums(plain.window, gram, moment, power, mass, count.astype(np.int64), about)
             self.slots[slot].append(own)
+
+    def _products(
+        self, lines: Lines, weight: Floats, plain: Sums, along: Factor, cut: int | None, slots: Sequence[int]
+    ) -> Iterator[Gram]:
+        """Yield G of slots where the gaps of all lines are alike: one line tells for all."""
+        used = np.flatnonzero(weight > 0)
+        line = next(int(i) for i in used if np.isfinite(lines.values[lines.used, i]).any())
+        size = lines.phi.shape[1]
+        upper = lines.along(line).summed(np.ones(1), cut, grams=True)[0][:, 0, size:]
+        for slot in slots:
+            pairs = np.zeros((size, size))
+            i, j = np.triu_indices(size)
+            pairs[i, j - i] = upper[slot]
+            pairs = pairs.reshape(size, size, *(1,) * plain.batch_ndim)
+            key = digest_key("series", repr((slot, cut, along.key)))
+            factor = Factor(along.axes, along.window, pairs, key)
+            yield Gram((tuple(factor if f is along else f for f in plain.gram.terms[0]),), plain.batch_ndim)
+
+    def _grams(
+        self, block: Block, plain: Sums, cut: int | None, slots: Sequence[int], upper: Floats
+    ) -> Iterator[Gram]:
+        """Yield G of slots from the upper triangles of their lines, [slots, C, Q]."""
+        k, axes = self.series.coefficient, tuple(range(len(plain.window)))
+        keys, size, others = (
+            [f.key for term in plain.gram.terms for f in term],
+            plain.window[k][1],
+            len(axes) - 1,
+        )
+        i, j = np.triu_indices(size)
+        for slot, own in zip(slots, self._over_places(block, upper, pairs=True), strict=True):
+            lengths, offsets, batch = (
+                own.shape[:others],
+                own.shape[others : 2 * others],
+                own.shape[2 * others + 1 :],
+            )
+            pairs = np.zeros((*lengths[:k], size, *lengths[k:], *offsets[:k], size, *offsets[k:], *batch))
+            np.moveaxis(pairs, (k, len(axes) + k), (0, 1))[i, j - i] = np.moveaxis(own, 2 * others, 0)
+            key = digest_key("series", repr((slot, cut, keys)))
+            yield Gram(((Factor(axes, plain.window, pairs, key),),), plain.batch_ndim)
 
     def line_weights(self, block: Block) -> Floats:
         """Return the weight of each line of a block, without the axis of the series; 0 for lines outside."""
@@ -142,26 +121,35 @@ class _Pairs:
     def _members(self, lines: Array) -> Array:
         """Sum numbers of lines over all but the batch, in the order of its axes."""
         full = np.expand_dims(lines, self.series.axis)
-        batch = self.layout.batch_axes
+        batch = self.series.batch_axes
         total = full.sum(axis=tuple(a for a in range(full.ndim) if a not in batch))
         return np.transpose(total, [sorted(batch).index(a) for a in batch])
 
-    def _over_places(self, block: Block, entries: Array, table: Floats, pairs: bool) -> Floats:
-        """Return what lines have for rows of a table, [rows, lines..], contracted over the places of the lines."""
-        k = self.series.coefficient
-        features, at = (
-            list(CellSpace.over(self.space, block.coordinates).features),
-            np.arange(float(len(table))),
-        )
-        features[k] = Rows((), (0.0, 1.0), table=table)
-        array = np.ascontiguousarray(np.moveaxis(entries, 0, self.series.axis))
-        own = Block(array, (*block.coordinates[:k], at, *block.coordinates[k + 1 :]))
-        space: Any = _Space(tuple(features), self.space.frame)
-        walk = Walk(own, self.layout, space, choose_engine(array), slab_entries(array))
+    def _over_places(self, block: Block, entries: Floats, *, pairs: bool) -> Iterator[Floats]:
+        """Yield what lines have in each slot, [slots, C, m], contracted over their places: [k.., o.., m, b..].
+
+        The coordinate of the series is not among them. What a line has comes last, where loops are fast.
+        """
+        series, k = self.series, self.series.coefficient
+        groups = [
+            Group(tuple(a - (a > series.axis) for a in data), tuple(c - (c > k) for c in coefficients))
+            for data, coefficients in series.groups
+            if k not in coefficients
+        ]
+        rest = [n for axis, n in enumerate(block.values.shape) if axis != series.axis]
+        last, batch = len(rest), tuple(a - (a > series.axis) for a in series.batch_axes)
+        features = list(CellSpace.over(self.space, block.coordinates).features)
+        space: Any = SimpleNamespace(features=(*features[:k], *features[k + 1 :]))
+        array = np.moveaxis(entries, 0, 1).reshape(*rest, -1)
+        own = Block(array, (*block.coordinates[:k], *block.coordinates[k + 1 :]))
+        layout = Layout(tuple(groups), (last, *batch))
+        walk = Walk(own, layout, space, choose_engine(array), slab_entries(array))
         sums = SumsBySlab(walk, walk.groups, pairs)
         for box in walk.boxes():
             sums.add(walk.values(box), box)
-        return sums.finish()
+        total, at = sums.finish(), (1 + pairs) * len(space.features)
+        total = total.reshape(*total.shape[:at], len(entries), entries.shape[2], *total.shape[at + 1 :])
+        yield from np.moveaxis(total, at, 0)
 
     def merged(self, known: tuple[Sums, ...] = (), batch: tuple[int, ...] = ()) -> tuple[Sums, ...]:
         """Return the sums of each slot, with those that were `known` before; Σw of differences is none."""
@@ -177,25 +165,6 @@ def _alone(gram: Gram, k: int) -> Factor | None:
     return factors[0] if len(gram.terms) == 1 and factors else None
 
 
-def _pair_array(upper: Floats, size: int, batch_ndim: int) -> Floats:
-    """Return the upper triangle of a matrix, row by row, as a pair array."""
-    i, j = np.triu_indices(size)
-    pairs = np.zeros((size, size))
-    pairs[i, j - i] = upper
-    return pairs.reshape(size, size, *(1,) * batch_ndim)
-
-
-def _as_rows(upper: Array, size: int) -> tuple[Floats, Array]:
-    """Return rows, and numbers by which their outer products add up to matrices of these upper triangles [Q, ..]."""
-    i, j = np.triu_indices(size)
-    table = np.eye(size)[i] + np.where(i == j, 0.0, 1.0)[:, None] * np.eye(size)[j]
-    entries = upper.copy()
-    for q in np.flatnonzero(i != j):
-        for end in (i[q], j[q]):
-            entries[np.flatnonzero((i == end) & (j == end))[0]] -= upper[q]
-    return table, entries
-
-
 def remembered(block: Block, plain: Sums, space: Space, series: Series) -> Memory:
     """Return the sums over pairs of a block, whose series is one coordinate's axis, beside its `plain` ones."""
     pairs = _Pairs(space, series)
@@ -207,11 +176,12 @@ def remembered(block: Block, plain: Sums, space: Space, series: Series) -> Memor
     stop = tuple(a + n for a, n in zip(start, values.shape, strict=True))
     weights = tuple((axes, np.asarray(to_host(w), dtype=np.float64)) for axes, w in block.weights)
     host = replace(block, values=values, start=start, weights=weights)
-    pairs.add(host, plain)
+    weight = pairs.line_weights(host)
+    pairs.add(host, plain, weight)
     edge = Edge(start, stop, values, block.coordinates, weights).trimmed(series)
     x = edge.coordinates[series.coefficient]
     used = _along(space.features[series.coefficient].locate(x)[0] >= 0, (series.axis,), values.ndim)
-    used = used & np.expand_dims(pairs.line_weights(host) > 0, series.axis) & np.isfinite(edge.values)
+    used = used & np.expand_dims(weight > 0, series.axis) & np.isfinite(edge.values)
     edge = replace(edge, values=np.where(used, edge.values, np.nan))
     return Memory(series, pairs.merged(batch=plain.batch), (edge,))
 
@@ -304,4 +274,5 @@ def _join(pairs: _Pairs, edge: Edge, after: Edge) -> None:
     start = tuple(0 if a == axis else s for a, s in enumerate(both.start))
     block = Block(np.take(both.values, kept, axis), coordinates, both.weights, start)
     own = CellSpace.over(pairs.space, coordinates)
-    pairs.add(block, accumulate(block, pairs.layout, own), n - first)
+    layout = Layout(tuple(Group(*group) for group in pairs.series.groups), pairs.series.batch_axes)
+    pairs.add(block, accumulate(block, layout, own), pairs.line_weights(block), n - first)

@@ -7,7 +7,7 @@ interval, over a cell around each label, over a region of such cells, or the val
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from xspline.solve.errors import warn
 from xspline.spaces import Fourier, Space
 from xspline.spaces.basis import coordinate_in_errors
 from xspline.spaces.conversions import degrees_in
-from xspline.sums.integrals import over_intervals
+from xspline.spaces.means import CellMeans, as_cells, neighbours
 
 Array = np.ndarray
 Range = tuple[float, float]
@@ -67,24 +67,33 @@ class Measure:
     steps: Mapping[str, float]
     is_mean: bool = True
 
-    def density(self, name: str) -> Callable[[Array], Array]:
-        """Return the density along a coordinate."""
+    def _degrees(self, name: str) -> float:
+        """Return the degrees in a unit of latitude, whose cosine is the density along it; 0 where the density is 1."""
         axis = self.space.axis(name)
-        if not (self.area and axis.role == "latitude"):
-            return np.ones_like
-        degrees = degrees_in(axis.units) or 1.0
-        return lambda x: np.cos(np.deg2rad(x * degrees))
+        return (degrees_in(axis.units) or 1.0) if self.area and axis.role == "latitude" else 0.0
+
+    def _integrals(self, name: str, lower: Array, upper: Array) -> tuple[Array, Array]:
+        """Return integrals of the functions [n, K] and of 1 [n]; 0 over intervals that are no longer than nothing."""
+        features, radians = self.space.features[self.space.names.index(name)], np.deg2rad(self._degrees(name))
+        used = upper > lower
+        cells, half = as_cells(lower[used], upper[used]), (upper - lower)[used] / 2
+        sizes, rows = np.zeros(lower.size), np.zeros((lower.size, features.size))
+        sizes[used] = 2 * half
+        if radians:
+            sizes[used] = 2 * np.cos((lower[used] + half) * radians) * np.sin(half * radians) / radians
+        means = CellMeans(features, neighbours(features, cells), self._degrees(name))
+        rows[used] = means.design(cells) * sizes[used, None]
+        return rows, sizes
 
     def table(self, name: str, lower: Array, upper: Array) -> tuple[Array, Array, Array, Array]:
         """Return integrals of the functions [n, K] and of 1 [n] over intervals, nodes [q] and their weights [n, q]."""
-        density = self.density(name)
-        rows, sizes = over_intervals(self.space, self.space.names.index(name), lower, upper, density)
+        rows, sizes = self._integrals(name, lower, upper)
         if not self.steps:
             return rows, sizes, np.zeros(0), np.zeros((len(lower), 0))
         many = max(int(np.ceil(np.max(upper - lower, initial=0.0) / self.steps[name])), 1)
         share = (np.arange(many) + 0.5) / many
         nodes = lower[:, None] + share * (upper - lower)[:, None]
-        parts = density(nodes) * (upper - lower)[:, None]
+        parts = np.cos(np.deg2rad(nodes * self._degrees(name))) * (upper - lower)[:, None]
         with np.errstate(invalid="ignore", divide="ignore"):
             parts = np.nan_to_num(parts * (sizes / parts.sum(axis=1))[:, None])
         weights = np.zeros((len(lower), len(lower), many))

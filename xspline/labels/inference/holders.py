@@ -119,7 +119,8 @@ def solve_differing(
             "penalty='holders' predicts each holder from the others, which do not know its offset; pass penalty='reml'"
         )
     settled = {name: _settled(statistics, name, wanted, request) for name in statistics.variables}
-    frame, of = statistics.space.frame, _holder_of(statistics, wanted.names)
+    frame = statistics.space.frame
+    of = [wanted.names.index(part.holder) for part in statistics.parts]
     sums = {
         name: levels.applied([part.sums[name] for part in statistics.parts], of, frame)
         for name, (levels, *_) in settled.items()
@@ -137,10 +138,6 @@ def solve_differing(
     return applied, own
 
 
-def _holder_of(statistics: Statistics[Any], names: tuple[str, ...]) -> list[int]:
-    return [names.index(part.holder) for part in statistics.parts]
-
-
 def _settled(
     statistics: Statistics[Any], name: str, wanted: Differing, request: Request, rounds: int = 100
 ) -> tuple[Levels, Any, dict[str, Any]]:
@@ -149,8 +146,11 @@ def _settled(
     The choice follows the levels until these move by a hundredth of their error, and stays then.
     """
     space = statistics.space
-    sums = [part.sums[name] for part in statistics.parts]
-    of = _holder_of(statistics, wanted.names)
+    parts = sorted(
+        statistics.parts, key=lambda part: part.digest
+    )  # the same bits, in whatever order they were merged
+    sums = [part.sums[name] for part in parts]
+    of = [wanted.names.index(part.holder) for part in parts]
     levels = wanted.start(np.broadcast_shapes(*(s.batch for s in sums)))
     resources = execution.resources(request.device)
     penalty, chosen = request.penalty, not is_choice(request.penalty)

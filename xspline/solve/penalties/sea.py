@@ -149,7 +149,7 @@ class Sea:
         x = breaks[:-1, None] + radius[:, None] * (1 + nodes)
         values = f.features(many, f.local_coordinate(many, x.ravel()), order).reshape(*x.shape, f.width)
         out = np.zeros((len(self._parsed[1][space.names[j]]), f.size, f.offsets))
-        for a, o in zip(*f.pair_index(), strict=True):
+        for a, o in zip(*f.support.index(pairs=True), strict=True):
             own = np.einsum("cn,cn,n->c", values[..., a], values[..., a + o], weights)
             np.add.at(out, (owner, (f.first[cell] + a) % f.size, o), own * radius * width ** (2 * order - 1))
         return out

@@ -50,13 +50,15 @@ class Likelihood:
         deviance = np.maximum(solution.rss, 0.0)
         if matrix.terms:
             deviance = deviance + matrix.with_batch_axes(sums.batch_ndim).form(solution.coefficients, frame)
-        degrees = np.maximum(sums.count - self.inflation * self._null(matrix), 1)
+        free = self._null(matrix)
+        degrees = np.maximum(sums.count - self.inflation * free, 1)
         logdet = self.inflation * solution.factorisation.logdet()
         value = degrees * np.log(np.maximum(deviance, SMALLEST)) + logdet
         memory = self.sums.memory
         of_errors = 0.0 if memory is None else memory.logdet(rho)
         full = np.broadcast_to((value + of_errors) / 2, self.sums.batch)
-        return np.where(np.isfinite(full), full, np.inf)
+        # Rounding errors may hide that there are fewer observations than functions.
+        return np.where(np.isfinite(full) & (sums.count >= free), full, np.inf)
 
     def _null(self, matrix: Gram) -> int:
         """Return the number of functions that the penalty leaves free."""

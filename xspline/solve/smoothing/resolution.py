@@ -19,6 +19,7 @@ from xspline.solve.smoothing.criteria import OfFit, Score
 from xspline.solve.smoothing.fit import SMALLEST, Model, PenalisedFit
 from xspline.spaces import Space
 from xspline.spaces.bspline import LocalSpline
+from xspline.spaces.features import pair_products
 from xspline.sums import observed_cells
 
 NEGLIGIBLE = 1e-4  # share of the variance: residuals of a hundredth of the spread are too small to matter
@@ -153,8 +154,8 @@ def cell_variances(pairs: Array, space: Space) -> Array:
         z = np.moveaxis(pairs, (axis, count), (0, 1))
         if isinstance(f, LocalSpline):
             cell, place = f.locate((f.edges[1:] + f.edges[:-1]) / 2)
-            functions, offsets = f.pair_index()
-            products = f.pair_features(cell, place)
+            functions, offsets = f.support.index(pairs=True)
+            products = pair_products(f.features(cell, place))
             value = sum(
                 products[:, q].reshape(-1, *(1 for _ in z.shape[2:])) * z[(f.first + a) % f.size, o]
                 for q, (a, o) in enumerate(zip(functions, offsets, strict=True))

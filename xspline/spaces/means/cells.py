@@ -24,7 +24,7 @@ from xspline.spaces.features import (
     Global,
     Harmonics,
     Integers,
-    PairFeatures,
+    SizesOfSupport,
     Support,
     TermFunctions,
     frozen,
@@ -68,7 +68,7 @@ def neighbours(features: Features, cells: Any) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class CellMeans(PairFeatures):
+class CellMeans(SizesOfSupport):
     """Features of cells: means of the functions of a basis, at most `near` neighbours of a B-spline at a time.
 
     A "cell" of these is a first function, and a local coordinate the cell of the data. Only what lies wholly in the
