@@ -28,7 +28,6 @@ from xspline import execution
 from xspline.execution import Source, sums
 from xspline.kernels import Block, Group, Layout, accumulate, evaluate
 from xspline.solve.direct.band import narrowest
-from xspline.solve.direct.cholesky import DenseCholesky
 from xspline.solve.direct.device import DeviceCholesky
 from xspline.solve.direct.solver import Direct
 from xspline.sums import Gram
@@ -281,29 +280,30 @@ DENSE = {False: 20, True: 8}  # coefficients along each of three coordinates of 
 def dense(bench: Bench) -> Iterator[tuple[object, ...]]:
     """Gaps of any shape: a root with a solve, and the inverse in pairs, on the host and on a GPU.
 
-    A band is what a solve without a GPU takes, on one thread of BLAS; LAPACK of the dense matrix has all cores. The
-    floor is P³/6 multiplications and additions of the root, P³/3 of the inverse.
+    A band is what a solve without a GPU takes; both hosts' sides have one thread of BLAS. The floor is P³/6
+    multiplications and additions of the root, P³/3 of the inverse.
     """
     case = with_gaps((DENSE[bench.quick],) * 3)
     frame, size, moment = case.space.frame, case.space.size, case.moment.reshape(-1, 1)
     gram, penalty = case.sums.gram, case.roughness(1e-4).gram(case.space)
     both = Gram((*gram.terms, *penalty.terms)).one_factor(frame)
-    band = Direct(gram, penalty, frame, dense=False)
+    band = Direct(gram, penalty, frame)
 
-    def host() -> DenseCholesky:
-        return DenseCholesky(both.to_dense(frame).reshape(size, size))
+    def host() -> Direct:
+        return Direct(gram, penalty, frame, dense=True)
 
     def root() -> DeviceCholesky:
         return DeviceCholesky(both.to_dense(frame).reshape(size, size), bench.gpu)
 
     banded, _ = _once(lambda: band.solve(case.moment))
-    full, expected = _once(lambda: host().solve(moment))
+    full, expected = _once(lambda: host().solve(case.moment).reshape(-1, 1))
     error = float(np.abs(root().solve(moment) - expected).max() / np.abs(expected).max())
     took, floor = bench.seconds(lambda: root().solve(moment)), size**3 / 6 / bench.rate
     yield f"P = {size:,}, root and solve", banded, full, took, floor, took / floor, full / took, error
     system, lapack, ordering = root(), host(), narrowest(frame)
+    lapack.solve(case.moment)
     banded, _ = _once(band.inverse_pairs)
-    full, expected = _once(lambda: lapack.inverse_pairs(ordering))
+    full, expected = _once(lambda: lapack.inverse_pairs()[..., None])
     error = float(np.abs(system.inverse_pairs(ordering) - expected).max() / np.abs(expected).max())
     took, floor = bench.seconds(lambda: system.inverse_pairs(ordering)), size**3 / 3 / bench.rate
     yield f"P = {size:,}, inverse in pairs", banded, full, took, floor, took / floor, full / took, error

@@ -28,120 +28,96 @@ def few(data: xr.DataArray) -> xr.DataArray:
     return data.isel(time=[0], lat=[8], lon=[8, 9, 10, 11])
 
 
-# What is refused: the call, with the data as its argument; the kind of error; what it says.
-REFUSED: dict[str, tuple[Callable[[xr.DataArray], Any], type[Exception], str]] = {
+# What is refused: the call, with the data as its argument; what it says.
+REFUSED: dict[str, tuple[Callable[[xr.DataArray], Any], str]] = {
     "weights with other labels": (
         lambda d: d.spline.fit(BASES, weights=xr.ones_like(d.lat).assign_coords(lat=d.lat + 0.01)),
-        ValueError,
         r"different labels \(lat: -20\.0 and -19\.99 at position 0\)",
     ),
     "weights without names": (
         lambda d: d.spline.fit(BASES, weights=np.ones(24)),
-        TypeError,
         "weights have to be a DataArray, which says what its dimensions are, not ndarray",
     ),
     "an unknown coordinate": (
         lambda d: d.spline.fit(latitude=6),
-        ValueError,
         r"no coordinate 'latitude'; did you mean 'lat'\? Known: 'time', 'lat', 'lon'",
     ),
     "an unknown dimension": (
         lambda d: d.expand_dims(member=2).spline.fit(lat=6, membr=None),
-        ValueError,
         r"no dimension 'membr'; did you mean",
     ),
     "a data variable": (
         lambda d: d.to_dataset().assign(depth=("time", np.arange(24.0))).spline.fit(depth=6),
-        ValueError,
         r"'depth' is a data variable; make it a coordinate first: ds = ds.set_coords\(\['depth'\]\)",
     ),
     "positions that do not reach the DataArray": (
         lambda d: reports().sst.spline.fit(lat=4, lon=4),
-        ValueError,
         r"no coordinate 'lat'\. Known: 'obs'.*set_coords\(\['lat'\]\)",
     ),
     "bases twice": (
         lambda d: d.spline.fit({"lat": 6}, lon=8),
-        ValueError,
         r"both as a mapping or Space .* and as keywords \(lon\); use one form",
     ),
     "no bases": (
         lambda d: d.spline.fit({}),
-        ValueError,
         r"the mapping of bases is empty; leave it out, or name what to fit: fit\(lat",
     ),
     "a number for bases": (
         lambda d: d.spline.fit(13),
-        TypeError,
         "space has to be a Space or a mapping of coordinate names to bases, not int",
     ),
     "a pooled dimension that is fitted": (
         lambda d: d.assign_coords(y=("lat", np.arange(17.0))).spline.fit({"y": 6, "lat": None}),
-        ValueError,
         "'lat' is spanned by a fitted coordinate, so it cannot be pooled",
     ),
     "complex data": (
         lambda d: d.astype(complex).spline.fit(BASES),
-        TypeError,
         r"sst has dtype complex128, which is not a real number; fit its \.real and \.imag",
     ),
     "text": (
         lambda d: xr.full_like(d, "a", dtype="<U1").spline.fit(BASES),
-        TypeError,
         "sst has dtype <U1, which is not a real number",
     ),
     "labels that are text": (
         lambda d: d.assign_coords(name=("lat", list("abcdefghijklmnopq"))).spline.fit(name=6),
-        TypeError,
         "coordinate 'name' has dtype <U1, which is neither a number nor a time",
     ),
     "a scalar coordinate without a domain": (
         lambda d: d.isel(time=0).spline.fit({"lat": 6, "time": 5}),
-        ValueError,
         r"time.*domain=\(lo, hi\)",
     ),
     "an unknown criterion": (
         lambda d: d.spline.fit(BASES, penalty="smooth"),
-        ValueError,
         "penalty='smooth' is no criterion; use one of 'reml', 'gcv', 'holders'",
     ),
     "unknown missing_chunks": (
         lambda d: d.spline.fit(BASES, missing_chunks="quiet"),
-        ValueError,
         "missing_chunks='quiet' is unknown; use 'warn', 'raise' or 'ignore'",
     ),
     "a coordinate in at= and by name": (
         lambda d: d.spline.fit(BASES, penalty=0.1).predict({"lat": [0.0]}, lat=[1.0]),
-        ValueError,
         r"'lat' is given twice, in at= and as lat=\.\.\.; drop it from one",
     ),
     "an empty dimension": (
         lambda d: d.isel(time=slice(0, 0)).spline.fit(BASES),
-        ValueError,
         r"'time' has no valid labels, so it has no range; pass domain=",
     ),
     "no observations at all": (
         lambda d: d.isel(time=slice(0, 0)).spline.fit(d.spline.space(BASES), penalty=0.1),
-        xs.SingularSystemError,
         "no observations",
     ),
     "half of the domain without observations": (
         lambda d: d.where(d.lat > 5).spline.fit(BASES, penalty=0),
-        xs.SingularSystemError,
         r"coefficients have no observations.*penalty",
     ),
-    "few values": (
-        lambda d: few(d).spline.fit(d.spline.space(BASES), penalty=0),
-        xs.SingularSystemError,
-        "penalty",
-    ),
+    "few values": (lambda d: few(d).spline.fit(d.spline.space(BASES), penalty=0), "penalty"),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_right_is_refused_with_advice(product: xr.DataArray, what: str) -> None:
-    call, kind, message = REFUSED[what]
-    with pytest.raises(kind, match=message):
+    call, message = REFUSED[what]
+    with pytest.raises((TypeError, ValueError), match=message):
         call(product)
 
 

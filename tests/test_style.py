@@ -37,6 +37,7 @@ ARITHMETIC = (
 )
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
+MAX_TEST_LINES = 26_400  # of all tests: a feature whose tests make them longer is named in the commit
 
 
 def test_functions_are_at_most_sixty_lines() -> None:
@@ -58,6 +59,11 @@ def test_folders_hold_at_most_ten_files() -> None:
 def test_the_package_stays_small() -> None:
     lines = sum(text_of(path).count("\n") for path in FILES)
     assert lines <= MAX_LINES, f"{lines:,} lines in {len(FILES)} files"
+
+
+def test_the_tests_stay_small() -> None:
+    lines = sum(path.read_text(encoding="utf-8").count("\n") for path in TESTS)
+    assert lines <= MAX_TEST_LINES, f"{lines:,} lines in {len(TESTS)} files of tests"
 
 
 def _constants(path: Path) -> list[str]:

@@ -44,7 +44,7 @@ def observed(dims: Sequence[str], count: int, seed: int = 0) -> xr.DataArray:
 
 def rows(quick: bool) -> Iterator[tuple[object, ...]]:
     """Yield a row of the table for each space."""
-    step, counted = ConstrainedLeastSquares.step, 0
+    step, counted = ConstrainedLeastSquares.linearised, 0
 
     def counting(*own: Any) -> Any:
         nonlocal counted
@@ -61,11 +61,11 @@ def rows(quick: bool) -> Iterator[tuple[object, ...]]:
         field = observed(dims, 10 * size).spline.fit(bases, penalty=1e-6)
         equation = "u_t = -a*u_x - b*u_y + D*(u_xx + u_yy)" if "y" in dims else "u_t = D*u_xx"
         before, start, counted = measure.reset_peak(), time.process_time(), 0
-        ConstrainedLeastSquares.step = counting  # type: ignore[method-assign]
+        ConstrainedLeastSquares.linearised = counting  # type: ignore[method-assign]
         try:
             own = field.recover(equation).sel(parameter="D")
         finally:
-            ConstrainedLeastSquares.step = step  # type: ignore[method-assign]
+            ConstrainedLeastSquares.linearised = step  # type: ignore[method-assign]
         seconds, memory = time.process_time() - start, (measure.peak() / 1e9, before / 1e9)
         relative = (own.estimate.item() / DIFFUSIVITY - 1, own.stderr.item() / DIFFUSIVITY)
         figures = (f"{x:.2f}" for x in (seconds, *memory))

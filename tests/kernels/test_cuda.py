@@ -58,7 +58,7 @@ def test_more_tiles_than_a_launch_has_blocks() -> None:
 
 
 @pytest.mark.parametrize("name", ["time, lat, lon", "lat, lon, time"])
-def test_host_and_gpu_digest_lines_alike(name: str) -> None:
+def test_host_and_gpu_sweep_lines_alike(name: str) -> None:
     block, layout = built(name, "random", "f4")
     walked = walk(block, layout)
     index = Sweep.of(walked).index
@@ -68,6 +68,5 @@ def test_host_and_gpu_digest_lines_alike(name: str) -> None:
     sweepers = (CompiledSweeper(), sweeper())
     host, gpu = (which.sweep(values, 3, 30, rows, 280.0) for which in sweepers)
     np.testing.assert_array_equal(gpu.count, host.count)
-    np.testing.assert_array_equal(gpu.digest, host.digest)
     np.testing.assert_allclose(gpu.power, host.power, rtol=1e-13)
     np.testing.assert_allclose(gpu.sums, host.sums, rtol=0, atol=1e-12 * np.abs(host.sums).max())

@@ -107,16 +107,6 @@ def test_a_fine_field_needs_the_values_now() -> None:
         data.spline.fit(holder="west", fine=True)
 
 
-@pytest.mark.parametrize("slope, noise, finer", [(1.0, 0.05, True), (4.0, 0.5, False)])
-def test_check_says_where_nearly_all_functions_are_in_use(slope: float, noise: float, finer: bool) -> None:
-    data = rough(slope, noise, (30, 24, 24))
-    field = data.spline.fit({name: xs.BSpline(12, 1) for name in ("time", "lat", "lon")})
-    (knots,) = (f for f in field.check().findings["u"] if f.subject == "knots")
-    assert not knots.warns
-    assert ("finer knots may still gain, which error bars do not know" in knots.text) == finer
-    assert ('"lat": xs.BSpline(24' in knots.advice) == finer
-
-
 # ---- the field of a bare fit
 
 

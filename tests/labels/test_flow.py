@@ -97,35 +97,29 @@ def test_velocities_of_every_kind_of_field(part: str) -> None:
             assert flow.u.dims == ("time", "lat", "lon")
 
 
-REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "no units": (
         lambda: field(Y * X, "adt", "").geostrophic(),
-        ValueError,
         r"geostrophic\(\) takes a height of the sea.* and 'adt' has units ''; give the data units of length",
     ),
     "other units": (
         lambda: field(Y * X, "sst", "degC").geostrophic(),
-        ValueError,
         r"geostrophic\(\) takes a height.* and 'sst' has units 'degC'",
     ),
     "an equator beyond the pole": (
         lambda: field(Y * X, "adt", "m").geostrophic(equator=95),
-        ValueError,
         "equator=95 has to be a latitude in degrees, at least 0 and below 90",
     ),
     "no longitude": (
         lambda: field(Y * X, "adt", "m", lon=None).geostrophic(),
-        ValueError,
         "geometry='sphere' needs a latitude and a longitude among",
     ),
     "no field": (
         lambda: xs.vorticity(field(Y * X, "u", "m/s"), 3.0),
-        TypeError,
         r"vorticity\(u, v\) takes two fields, and 3.0 is none",
     ),
     "two units": (
         lambda: xs.divergence(field(Y * X, "u", "m/s"), field(Y * X, "v", "cm/s")),
-        ValueError,
         "'u' has units 'm/s' and 'v' 'cm/s', whose slopes do not add up; convert one",
     ),
 }
@@ -133,8 +127,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_no_velocity_is_refused(what: str) -> None:
-    call, kind, message = REFUSED[what]
-    with pytest.raises(kind, match=message):
+    call, message = REFUSED[what]
+    with pytest.raises((TypeError, ValueError), match=message):
         call()
 
 

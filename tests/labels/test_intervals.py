@@ -306,48 +306,28 @@ def test_false_discoveries_are_as_few_as_asked(name: str) -> None:
 
 def test_bad_input_says_what_to_do(field: xs.Field) -> None:
     single, bare = wave().spline.fit(x=12, penalty=1e-3), wave(30).spline.fit()
-    cases: list[tuple[Any, type[Exception], str]] = [
-        (
-            lambda: single.interval(level=95),
-            ValueError,
-            r"level=95 is no probability.*for 95 % pass level=0.95",
-        ),
-        (lambda: single.interval(level=0.0), ValueError, "level=0.0 is no probability between 0 and 1"),
-        (lambda: single.interval(level="95"), TypeError, "level='95' has to be a number"),
-        (lambda: single.interval(names=("a", "a")), ValueError, "two texts that differ"),
-        (lambda: single.interval(names="lower"), ValueError, "two texts that differ"),
-        (lambda: single.interval(weight=2.0), ValueError, r"weight=2.0.*takes new=True"),
-        (lambda: single.interval(new=True, weight=-1), ValueError, r"weight=-1.*a number above 0"),
-        (lambda: single.interval(orders={"x": 1}, new=True), ValueError, r"not of a derivative, {'x': 1}"),
-        (lambda: single.interval(orders={"y": 1}), ValueError, r"no fitted coordinate 'y'"),
-        (
-            lambda: single.interval(simultaneous=True, new=True),
-            ValueError,
-            r"of new observations.*level=1 - 0.05 / n",
-        ),
-        (
-            lambda: bare.interval(simultaneous=True),
-            ValueError,
-            r"fine=False to the fit, or level=1 - 0.05 / n",
-        ),
-        (
-            lambda: bare.interval(method="jackknife"),
-            ValueError,
-            "method='jackknife': the errors of a field with",
-        ),
-        (lambda: single.exceedance("28"), ValueError, "'28' is neither a number nor a DataArray"),
-        (lambda: single.exceedance(xr.zeros_like(wave(9))), ValueError, "has other labels than u; reindex"),
-        (lambda: single.significance(), ValueError, r"significance\(\) of what.*pass orders={'x': 1}"),
-        (lambda: single.significance(x=1.0), ValueError, r"significance\(\) of what"),
-        (
-            lambda: single.significance(value=0, rate=5),
-            ValueError,
-            r"rate=5 is no probability.*pass rate=0.05",
-        ),
-        (lambda: single.significance(value=0, procedure="bonferroni"), ValueError, "use 'BH', or 'BY'"),
+    cases: list[tuple[Any, str]] = [
+        (lambda: single.interval(level=95), r"level=95 is no probability.*for 95 % pass level=0.95"),
+        (lambda: single.interval(level=0.0), "level=0.0 is no probability between 0 and 1"),
+        (lambda: single.interval(level="95"), "level='95' has to be a number"),
+        (lambda: single.interval(names=("a", "a")), "two texts that differ"),
+        (lambda: single.interval(names="lower"), "two texts that differ"),
+        (lambda: single.interval(weight=2.0), r"weight=2.0.*takes new=True"),
+        (lambda: single.interval(new=True, weight=-1), r"weight=-1.*a number above 0"),
+        (lambda: single.interval(orders={"x": 1}, new=True), r"not of a derivative, {'x': 1}"),
+        (lambda: single.interval(orders={"y": 1}), r"no fitted coordinate 'y'"),
+        (lambda: single.interval(simultaneous=True, new=True), r"of new observations.*level=1 - 0.05 / n"),
+        (lambda: bare.interval(simultaneous=True), r"fine=False to the fit, or level=1 - 0.05 / n"),
+        (lambda: bare.interval(method="jackknife"), "method='jackknife': the errors of a field with"),
+        (lambda: single.exceedance("28"), "'28' is neither a number nor a DataArray"),
+        (lambda: single.exceedance(xr.zeros_like(wave(9))), "has other labels than u; reindex"),
+        (lambda: single.significance(), r"significance\(\) of what.*pass orders={'x': 1}"),
+        (lambda: single.significance(x=1.0), r"significance\(\) of what"),
+        (lambda: single.significance(value=0, rate=5), r"rate=5 is no probability.*pass rate=0.05"),
+        (lambda: single.significance(value=0, procedure="bonferroni"), "use 'BH', or 'BY'"),
     ]
-    for call, kind, text in cases:
-        with pytest.raises(kind, match=text):
+    for call, text in cases:
+        with pytest.raises((TypeError, ValueError), match=text):
             call()
     with pytest.raises(ValueError, match=r"not of a term, {'time': 'Polynomial'}"):
         field.select(time=xs.Polynomial).interval(new=True)

@@ -96,55 +96,42 @@ def test_numbers_and_dates_that_are_objects(argo: pd.DataFrame) -> None:
     assert data.spline.fit(time=xs.Polynomial(1), penalty=0, holder="run").statistics.count == 4
 
 
-REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], type[Exception], str]] = {
+REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "no table": (
         lambda d: xs.from_dataframe(d.to_dict(), "TEMP"),
-        TypeError,
         r"frame=dict has to be a pandas DataFrame; other tables have a method to_pandas\(\)",
     ),
-    "an unknown column": (
-        lambda d: xs.from_dataframe(d, "TEMPS"),
-        ValueError,
-        "no column 'TEMPS'; did you mean 'TEMP'?",
-    ),
+    "an unknown column": (lambda d: xs.from_dataframe(d, "TEMPS"), "no column 'TEMPS'; did you mean 'TEMP'?"),
     "an unknown coordinate": (
         lambda d: xs.from_dataframe(d, "TEMP", coords=["LAT"]),
-        ValueError,
         "no column 'LAT'; did you mean 'LATITUDE'?",
     ),
     "one column as both": (
         lambda d: xs.from_dataframe(d, "TEMP", coords=["TEMP"]),
-        ValueError,
         r"value='TEMP' and coords=\['TEMP'\] have to name columns, of which none is both",
     ),
     "no coordinate": (
         lambda d: xs.from_dataframe(d[["TEMP", "TEMP_ERROR"]], "TEMP"),
-        ValueError,
         "no column is recognised as a longitude, latitude, depth or time; name those of the coordinates: coords=",
     ),
     "a text": (
         lambda d: xs.from_dataframe(d.assign(TEMP=["degree_C", *d.TEMP[1:]]), "TEMP"),
-        ValueError,
         r"column 'TEMP' has 'degree_C' in row 0, which is no number; .* skiprows=\[1\]",
     ),
     "a text among latitudes": (
         lambda d: xs.from_dataframe(d.assign(LATITUDE=[*map(str, d.LATITUDE[1:]), "n/a"]), "TEMP"),
-        ValueError,
         "column 'LATITUDE' has 'n/a' in row 399, which is no number",
     ),
     "a date as a value": (
         lambda d: xs.from_dataframe(d, "TIME"),
-        ValueError,
         "column 'TIME' has values of datetime64.*, which is no number",
     ),
     "a text as a time": (
         lambda d: xs.from_dataframe(d.assign(TIME="yesterday"), "TEMP", coords=["TIME"]),
-        ValueError,
         "column 'TIME' has 'yesterday' in row 0, which is neither a number nor a time such as",
     ),
     "a name twice": (
         lambda d: xs.from_dataframe(pd.concat([d, d.TEMP], axis=1), "TEMP"),
-        ValueError,
         "the table has two columns 'TEMP'; rename or drop one of them",
     ),
 }
@@ -152,6 +139,6 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], type[Exception], str]] =
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_no_table_of_observations_is_refused(argo: pd.DataFrame, what: str) -> None:
-    call, kind, message = REFUSED[what]
-    with pytest.raises(kind, match=message):
+    call, message = REFUSED[what]
+    with pytest.raises((TypeError, ValueError), match=message):
         call(argo)

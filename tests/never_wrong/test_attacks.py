@@ -52,6 +52,7 @@ def expected() -> dict[str, xr.DataArray]:
     return {kind: curve().spline.fit(bases).predict(x=AT) for kind, bases in KINDS.items()}
 
 
+EMPTY_LAST = da.concatenate([da.from_array(VALUES, 100), da.zeros(0, chunks=1)])
 KINDS: dict[str, Any] = {"single": {"x": 20}, "bare": None}
 #: What makes no difference: data, scale and offset of their values, and what is allowed in standard errors of noise.
 HELD: dict[str, tuple[Callable[[], xr.DataArray], float, float, float]] = {
@@ -64,19 +65,9 @@ HELD: dict[str, tuple[Callable[[], xr.DataArray], float, float, float]] = {
     "tiny": (lambda: curve(VALUES * 1e-100), 1e-100, 0.0, 1e-4),
     "descending": (lambda: curve()[::-1], 1.0, 0.0, 1e-6),
     "shuffled": (lambda: curve()[np.random.default_rng(1).permutation(120)], 1.0, 0.0, 1e-6),
-    "an empty chunk": (
-        lambda: curve(da.concatenate([da.from_array(VALUES, 100), da.zeros(0, chunks=1)])),
-        1.0,
-        0.0,
-        1e-6,
-    ),
+    "an empty chunk": (lambda: curve(EMPTY_LAST), 1.0, 0.0, 1e-6),
     "a chunk for each value": (lambda: curve().chunk(x=1), 1.0, 0.0, 1e-6),
-    "another coordinate that is the same": (
-        lambda: curve().assign_coords(n=("x", np.arange(120))),
-        1.0,
-        0.0,
-        1e-9,
-    ),
+    "a coordinate beside it": (lambda: curve().assign_coords(n=("x", np.arange(120))), 1.0, 0.0, 1e-9),
 }
 
 

@@ -151,21 +151,6 @@ def test_a_flipped_byte_that_decodes_is_named(tmp_path: Path) -> None:
 # ---- what does not matter
 
 
-@pytest.mark.filterwarnings("ignore:.*at its upper bound:xspline.FitWarning")
-@pytest.mark.parametrize("options", [{"seconds": 0.1, "fine": False}, {}], ids=["single", "bare"])
-def test_what_does_not_matter(options: dict[str, Any]) -> None:
-    data = pacific()[0][:36, ::3, ::4]
-    at: dict[str, Any] = {"time": data.time[::7], "lat": [-9.0, 4.0], "lon": [170.0, 201.0]}
-    if not options:
-        data = data[::2, 1].drop_vars("lat")
-        at.pop("lat")
-    field = data.spline.fit(**options)
-    for other in (data.transpose("lon", "time", ...), data[::-1], data.chunk(time=4)):
-        assert difference(field, other.spline.fit(**options), at) < 1e-6
-    assert difference(field, (2 * data + 273).spline.fit(**options), at, 2, 273) < 1e-5
-    assert difference(field, data.astype("float32").spline.fit(**options), at) < 1e-4
-
-
 def test_rows_of_nan_are_no_observations() -> None:
     data, at = series(200).where(noise(200, seed=2) < 0.8), {"x": np.linspace(0.01, 0.99, 77)}
     kept = data.dropna("x")

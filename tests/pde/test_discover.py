@@ -73,7 +73,7 @@ def test_waves_have_a_second_derivative_in_time() -> None:
     assert found.coefficient.sel(term="u_xx")[0].item() == pytest.approx(1.69, rel=0.01)
 
 
-@pytest.mark.parametrize(("knots", "penalty"), [(20, 0), (20, 1e-9), (30, "reml")])
+@pytest.mark.parametrize(("knots", "penalty"), [(20, 0), (30, "reml")])
 def test_without_noise_no_term_is_rounding(knots: int, penalty: float | str) -> None:
     data = cases.sampled(cases.diffusion, cases.grid(80, 40))
     found = data.spline.fit({"x": xs.BSpline(knots, 5), "t": xs.BSpline(10, 5)}, penalty=penalty).discover(
@@ -83,14 +83,13 @@ def test_without_noise_no_term_is_rounding(knots: int, penalty: float | str) -> 
     assert (np.abs(found.coefficient.values[found.included.values]) > 0.01).all()
 
 
-@pytest.mark.parametrize(("knots", "order"), [(10, 2), (12, 2), pytest.param(14, 3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("knots", "order"), [(10, 2), pytest.param(14, 3, marks=pytest.mark.slow)])
 def test_what_the_knots_leave_is_no_term(knots: int, order: int) -> None:
     """Without noise the misfit is that of the space, and sets of up to ten terms follow it."""
     data = cases.sampled(cases.diffusion, cases.grid(80, 40))
     field = data.spline.fit({"x": xs.BSpline(knots, 5), "t": xs.BSpline(10, 5)})
     found = field.discover("u_t", order=order)
-    assert found.attrs["equation"] == "none" and len(terms_of(found)) > 1
-    assert "constants of the best are smaller than their errors, or have none" in found.attrs["checks"]
+    assert found.attrs["equation"] == "none" and "no equation is claimed" in found.attrs["checks"]
     # What knots leave of the field is as good as noise, which hides how terms differ.
     assert "use more knots" in found.attrs["checks"] or "do not tell" in found.attrs["checks"]
 
@@ -121,7 +120,10 @@ def test_two_variables_without_a_list_of_terms(response: str, right: set[str]) -
     assert found.space.startswith('fit({"x": xs.BSpline(')
 
 
-@pytest.mark.parametrize(("space", "time", "letter"), [("r", "t", "r"), ("distance", "time", "x")])
+@pytest.mark.parametrize(
+    ("space", "time", "letter"),
+    [("r", "t", "r"), pytest.param("distance", "time", "x", marks=pytest.mark.slow)],
+)
 def test_of_raw_data_coordinates_are_fitted_whatever_their_names(space: str, time: str, letter: str) -> None:
     data = noisy(cases.diffusion, 0.01).rename(x=space, t=time)
     found = xs.discover(data, "u_t", order=2, power=1)
@@ -161,10 +163,10 @@ def test_models_that_are_as_good_are_named() -> None:
 @pytest.mark.parametrize(
     ("noise", "seed", "around", "asked"),
     [
-        (0.0, 0, True, {}),
+        pytest.param(0.0, 0, True, {}, marks=pytest.mark.slow),
         (0.05, 2, True, {}),
         (0.0, 0, False, {"order": 2, "power": 1}),
-        (1e-3, 0, False, {"order": 2, "power": 2}),
+        pytest.param(1e-3, 0, False, {"order": 2, "power": 2}, marks=pytest.mark.slow),
         (0.01, 0, False, {}),
     ],
 )

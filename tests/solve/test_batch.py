@@ -13,7 +13,7 @@ from .cases import close, on, space_of
 SPACE = space_of("season")
 SIZE = SPACE.size
 COUNT, EMPTY, SINGULAR = 250, 30, 120
-SLABS = on(slab_numbers=100 * SIZE**2, slab_systems=1)  # three of them
+SLABS = on(slab_numbers=100 * SIZE**2)  # three of them
 
 
 def systems(rng: np.random.Generator) -> np.ndarray:

@@ -51,7 +51,7 @@ def test_estimated_choice_is_the_exact_one_within_its_error(gaps: bool, solver: 
     error = np.array([ours.error[name] for name in space.names])
     assert (error > 0).all() and (error < (0.05 if gaps else 0.005)).all()
     off = np.abs(logs(ours, space) - logs(exact, space))
-    assert (off < scatter.FIVE * error + smoothing.ESTIMATED).all()
+    assert (off < scatter.FIVE * error + smoothing.CLOSE).all()
     assert math.isnan(ours.score) and not exact.error and math.isfinite(exact.score)
 
 

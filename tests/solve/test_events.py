@@ -65,7 +65,7 @@ def test_the_score_is_that_of_dense_matrices(kind: str, structure: str) -> None:
     assert isinstance(family, SingleOrder)
     assert family.parameters[-1] == "events along t"
     model = Model(
-        case.space, centred(case.sums(gram, 0.7), case.space), family, resources=on(exact_reml_entries=10**9)
+        case.space, centred(case.sums(gram, 0.7), case.space), family, resources=on(exact_entries=10**9)
     )
     rng, ours, dense = np.random.default_rng(3), [], []
     for _ in range(3):

@@ -39,7 +39,7 @@ def family_of(space: Space, orders: tuple[int, ...] = (1, 2)) -> SeveralOrders:
 
 
 def model_of(case: Case, gram: Gram, family: Family) -> Model:
-    exact = on(exact_reml_entries=10**9)
+    exact = on(exact_entries=10**9)
     return Model(case.space, centred(case.sums(gram, 0.7), case.space), family, resources=exact)
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests import scatter
-from tests.solve.cases import Case
+from tests.solve.cases import Case, gaps, rngs, spaces
 from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, factorise, solve
 from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError
+from xspline.solve.kronecker.operator import Operator
 from xspline.solve.multigrid.solver import Iterative
-from xspline.solve.multigrid.spaces import AxisLevel, FourAxes
 from xspline.solve.parallel import on_cores
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram, Sums
@@ -67,28 +68,24 @@ class System:
         sums = field(space, np.random.default_rng(1), missing)
         return System(space, sums, roughness(space, sums.gram, share).gram(space))
 
-    @property
-    def pairs(self) -> np.ndarray:
-        total = Gram((*self.sums.gram.terms, *self.penalty.terms))
-        return FourAxes.of(self.space).pairs(total.one_factor(self.space.frame).pairs)
-
-    @property
-    def axes(self) -> tuple[AxisLevel, ...]:
-        return FourAxes.of(self.space).axes
-
     def solved(self, **options: float) -> Iterative:
         system = Iterative(self.sums.gram, self.penalty, self.space, **options)
         system.solve(self.sums.full_moment(self.space.frame))
         return system
 
     def direct(self) -> Direct:
-        return Direct(self.sums.gram, self.penalty, self.space.frame, dense=False)
+        return Direct(self.sums.gram, self.penalty, self.space.frame)
 
 
-def dense(apply: Callable[[np.ndarray], np.ndarray], sizes: tuple[int, ...]) -> np.ndarray:
-    """The matrix of a map of vectors [m, K..]."""
-    count = math.prod(sizes)
-    return apply(np.eye(count).reshape(count, *sizes)).reshape(count, -1).T
+@given(spaces, rngs, st.integers(1, 3))
+@settings(max_examples=40)
+def test_products_are_those_of_the_gram(space: Space, rng: np.random.Generator, count: int) -> None:
+    _, gram = gaps(space, rng)
+    operator = Operator(gram.one_factor(space.frame).pairs, space.frame)
+    v = rng.normal(size=(*space.shape, count))
+    ours = np.moveaxis(operator.matvec(np.moveaxis(v, -1, 0)), 0, -1)
+    expected = gram.matvec(v, space.frame)
+    assert np.abs(ours - expected).max() <= 1e-13 * np.abs(expected).max()
 
 
 # --- solutions

@@ -121,9 +121,9 @@ def test_data_far_from_a_product_are_fitted_without_it(monkeypatch: pytest.Monke
     one_by_one = Case(case.space, case.coordinates, case.y, case.w * (t > a - 0.15) * (t < a + 0.3))
     assert expected(one_by_one.general(), case.space.frame, 2) is None
     sums = case.sums(case.general())
-    cheap = on(nearly_iterations=0)
+    cheap = on(expected_iterations=0)
     assert choose(sums, case.space, "reml", resources=cheap).factorisation.choice.name == "nearly_separable"
-    monkeypatch.setattr("xspline.solve.solution.MAX_ITERATIONS", 2)
+    monkeypatch.setattr("xspline.solve.krylov.MAX_ITERATIONS", 2)
     other = choose(sums, case.space, "reml", resources=cheap)
     assert other.converged and not isinstance(other.penalty, SpaceTime)
     with pytest.raises(ConvergenceError, match="stand at a relative residual"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 import types
 
 import numpy as np
@@ -35,18 +34,16 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return screen
 
 
-def test_what_says_nothing_of_itself_shows_the_seconds(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One long factorisation, say: a thread beside it keeps the line up to date."""
-    monkeypatch.setattr(progress, "TICK_S", 0.01)
-    shown = threading.Event()
-    write = terminal.write
-    monkeypatch.setattr(terminal, "write", lambda text: (write(text), shown.set())[0])
-    with StatusLine("solving for 10 coefficients"):
-        assert shown.wait(10), "without any call of tell"
-    assert terminal.shown[0] == "solving for 10 coefficients, 0 s"
-    assert not [thread for thread in threading.enumerate() if thread.name == progress.THREAD]
+def test_work_within_work_is_added_and_the_line_is_wiped(terminal: Terminal) -> None:
+    with StatusLine("fits without one holder"):
+        tell("1 of 3")
+        with StatusLine("solving"):
+            tell("iteration 9")
+        tell("2 of 3")
+    outer = [f"fits without one holder, {k} of 3" for k in (1, 2)]
+    texts = [outer[0], f"{outer[0]}: solving, iteration 9", outer[1]]
+    assert terminal.shown == [f"{text}, 0 s" for text in texts]
+    assert terminal.getvalue().endswith("\r") and not terminal.getvalue().rsplit("\r", 2)[1].strip()
 
 
 @pytest.mark.parametrize("watched", ["file", "thread"])

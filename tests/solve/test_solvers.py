@@ -44,7 +44,7 @@ def admissible(structure: str, space: Space, kind: str) -> set[str]:
     """What the structure of the weights and the penalty admit."""
     count, found = len(space.names), {"banded", "dissection", "dense"}
     if kind in ("none", "ridge") and structure == "grid" and count > 1:
-        found.add("spectral")
+        found |= {"spectral", "separable"}
     if kind in ("none", "ridge") and structure == "static" and count > 2:
         found.add("separable")
     return found

@@ -75,7 +75,7 @@ def case_of(name: str, batch: tuple[int, ...] = (), missing: float = 0.0) -> tup
 
 def model_of(case: Case, gram: Gram, family: Family) -> Model:
     return Model(
-        case.space, centred(case.sums(gram, 0.7), case.space), family, resources=on(exact_reml_entries=10**9)
+        case.space, centred(case.sums(gram, 0.7), case.space), family, resources=on(exact_entries=10**9)
     )
 
 

@@ -118,8 +118,8 @@ class Checkpoint:
 
 
 def batches(indices: Sequence[Any], limits: Limits = LIMITS) -> Iterator[Sequence[Any]]:
-    """Yield the indices of the sums in each file: consecutive ones, in at most `checkpoint_files`."""
-    size = max(1, -(-len(indices) // limits.checkpoint_files))
+    """Yield the indices of the sums in each file: consecutive ones, in at most as many as there are regions."""
+    size = max(1, -(-len(indices) // limits.regions))
     for start in range(0, len(indices), size):
         yield indices[start : start + size]
 

@@ -321,7 +321,7 @@ class Sizes:
             return 1
         edges, codes = self.cuts.edges[holders.axis], holders.codes
         bounds = list(itertools.pairwise([*edges[: -1 : factors[holders.axis]], edges[-1]]))
-        if not in_memory(codes) or nbytes(codes) > self.limits.counted_bytes:
+        if not in_memory(codes) or nbytes(codes) > self.limits.whole_bytes:
             return max(1, min(holders.count, max(b - a for a, b in bounds)))
         return max(1, *(len(np.unique(codes[a:b])) for a, b in bounds))
 
@@ -410,7 +410,7 @@ def levels(
     steps: list[tuple[int, ...]] = []
     while max(left, default=1) > 1:
         at_root = tuple(a * b for a, b in zip(merged, left, strict=True))
-        if math.prod(left) <= limits.root_sums and total(merged) <= limits.root_ratio * total(at_root):
+        if math.prod(left) <= limits.leaves and total(merged) <= limits.root_ratio * total(at_root):
             step = left
         else:
             # A fan-in is shared among axes: that whose doubling leaves fewest bytes, then most blocks, then the last.

@@ -20,8 +20,8 @@ class Limits:
     # size up to which one task takes small Dask blocks, where there are more than `regions` of them. "graph": 45
     # tasks for 10,000 chunks.
     group_bytes: int = 64 * 2**20
-    # the most regions or groups of blocks that any array is cut into, so that the sums that wait in the tree do
-    # not grow with the array. "growth": 32 MB a worker.
+    # the most regions or groups of blocks that any array is cut into, and the most sums that one task merges, so that
+    # the sums that wait in the tree do not grow with the array. "growth": 32 MB a worker.
     leaves: int = 1024
     # how many times larger than in the most even grid the largest box may be; among such grids the one with the
     # fewest boxes is taken. Chosen.
@@ -34,8 +34,8 @@ class Limits:
     # size up to which reads or blocks are joined before a GPU sums them, as its kernels take microseconds to
     # start. Chosen.
     gpu_step_bytes: int = 64 * 2**20
-    # size up to which a coordinate or weight travels whole, once to each worker; a larger one travels by the
-    # block. Chosen.
+    # size up to which a coordinate or weight travels whole, once to each worker; a larger one travels by the block, and
+    # holders in larger codes are not counted: a block is taken to have as many as rows, or all. Chosen.
     whole_bytes: int = 2**20
 
     fan_in: int = 16  # the most partial sums that one task merges. Chosen.
@@ -47,14 +47,9 @@ class Limits:
     # one task merges all sums that are left if they have at most so many times the bytes of their total. "graph":
     # 1.21 to 1.46 times the statistics are moved where blocks have several cells.
     root_ratio: float = 3
-    root_sums: int = 4096  # the most partial sums that this task takes. Chosen.
-    # size of holder codes up to which the holders of each block are counted; in larger ones a block is taken to
-    # have as many holders as rows, or all. Chosen.
-    counted_bytes: int = 2**20
 
     # a checkpoint keeps the highest level of the tree that has at least this many sums. Chosen.
     checkpoint_sums: int = 16
-    checkpoint_files: int = 64  # the most files that a checkpoint has for one variable. Chosen.
     # number of chunks up to which every fit lists the names in a store, to count those that were never written.
     # Chosen: some tenths of a second on a disk, ten requests to an object store.
     counted_chunks: int = 10_000

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import dask.base
 import numpy as np
-from dask.array.dispatch import concatenate_lookup
+from array_api_compat import array_namespace
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
@@ -62,6 +62,7 @@ from xspline.execution.source import (
     located,
     read_noted,
     split_by_holder,
+    unmasked,
 )
 from xspline.kernels import Block, accumulate
 from xspline.kernels.engines import engine_of_size
@@ -320,7 +321,7 @@ def _sum_blocks(
 
     def block(box: Slices) -> Any:
         with read_noted(recipe.source.label, box):
-            return blocks.compute(tuple(s.start for s in box), given)
+            return unmasked(blocks.compute(tuple(s.start for s in box), given))
 
     if len(blocks.blocks) == 1:
         return _sum_box(recipe, block(region), region, arrays[:large], region)
@@ -330,13 +331,12 @@ def _sum_blocks(
         return [edges[bisect_left(edges, s.start) : bisect_right(edges, s.stop)] for edges, s in pairs]
 
     def joined(edges: Sequence[Sequence[int]], box: Slices = ()) -> Any:
-        """Return the blocks between these edges as one array, whatever the arrays are; a lone one as it is."""
+        """Return the blocks between these edges as one array; a lone one as it is."""
         axis = len(box)
         if axis == len(edges):
             return block(box)
         parts = [joined(edges, (*box, slice(*ends))) for ends in itertools.pairwise(edges[axis])]
-        kind = type(max(parts, key=lambda part: getattr(part, "__array_priority__", 0)))
-        return parts[0] if len(parts) == 1 else concatenate_lookup.dispatch(kind)(parts, axis=axis)
+        return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(parts, axis=axis)
 
     steps = [max(1, n // longest) for n, longest in zip(recipe.read, recipe.blocks.largest, strict=True)]
     bounds = [(*edges[:-1:n], edges[-1]) for edges, n in zip(edges_in(region), steps, strict=True)]

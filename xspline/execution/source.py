@@ -111,9 +111,9 @@ class Source:
     def block(self, values: Any, auxiliary: Sequence[Any], slices: Slices) -> Block:
         """Return the Block of these values and auxiliary arrays, which lie at `slices` of the whole."""
         coordinates, weights = self._split(auxiliary)
-        return Block(
-            values, tuple(map(as_floats, coordinates)), weights, tuple(s.start for s in slices), None
-        )
+        weights = tuple((axes, unmasked(array)) for axes, array in weights)
+        start = tuple(s.start for s in slices)
+        return Block(unmasked(values), tuple(map(as_floats, coordinates)), weights, start)
 
     def _split(self, auxiliary: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return coordinates and weights out of `auxiliary`."""
@@ -126,6 +126,14 @@ def as_floats(x: Any) -> NDArray[Any]:
     """Return a coordinate on the host as float64; the ends of cells as complex numbers."""
     x = np.asarray(x)
     return x if x.dtype.kind == "c" else x.astype(np.float64, copy=False)
+
+
+def unmasked(array: Any) -> Any:
+    """Return an array as it is; one with a mask with NaN where that hides an entry."""
+    if not isinstance(array, np.ma.MaskedArray):
+        return array
+    kind = array.dtype if array.dtype.kind == "f" else np.float64
+    return np.ma.filled(array.astype(kind), np.nan)
 
 
 def axes_of_coordinates(layout: Layout) -> tuple[tuple[int, ...], ...]:

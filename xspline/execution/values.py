@@ -11,10 +11,9 @@ import dask.base
 import numpy as np
 from dask.array.core import normalize_chunks
 from dask.delayed import Delayed, delayed
-from dask.highlevelgraph import HighLevelGraph
 
 from xspline.execution.cuts import Cuts, aligned
-from xspline.execution.dask_api import DataNode, Graph, Task, TaskRef, add_data, check_arrays, new_name
+from xspline.execution.dask_api import check_arrays, new_name
 from xspline.execution.device.gpu import check_device, to_device, to_host
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import as_floats, axes_of_coordinates, cut, is_dask
@@ -75,14 +74,8 @@ def deferred(function: Callable[..., np.ndarray], parts: Sequence[Any], shape: t
     `parts` are lazy values, or values.
     """
     check_arrays()
-    graph: Graph = {}
-    refs = [TaskRef(p.key if isinstance(p, Delayed) else add_data(graph, "part", p)) for p in parts]
-    name = new_name("solve")
-    key = (name, *(0,) * len(shape))
-    graph[key] = Task(key, function, *refs)
-    lazy: list[Any] = [part for part in parts if isinstance(part, Delayed)]
-    layers = HighLevelGraph.from_collections(name, graph, dependencies=lazy)
-    return da.Array(layers, name, tuple((n,) for n in shape), dtype=float)
+    lazy = [part if isinstance(part, Delayed) else once(part) for part in parts]
+    return da.from_delayed(delayed(function, pure=False)(*lazy), shape, float)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,26 +111,19 @@ def _lazy_values(
     if is_dask(coefficients):
         single = coefficients.rechunk(-1) if coefficients.npartitions > 1 else coefficients
         # A key of its own: that of a block is a tuple, which a graph of several results loses when it is culled.
-        key = f"{single.name}-whole"
-        task = Task(key, np.asarray, TaskRef((single.name, *(0,) * single.ndim)))
-        shared = Delayed(key, HighLevelGraph.from_collections(key, {key: task}, dependencies=[single]))
+        shared = delayed(np.asarray, pure=False)(single.to_delayed(optimize_graph=False).item())
     else:
-        shared = _shared(np.asarray(coefficients))
+        shared = once(np.asarray(coefficients))
     return da.map_blocks(
         _block,
         template,
         *spread,
-        request=_shared(replace(request, coordinates=whole)),
+        request=once(replace(request, coordinates=whole)),
         coefficients=shared,
         dtype=np.float64,
         meta=np.empty((0,) * ndim),
         name=new_name("evaluate"),
     )
-
-
-def _shared(value: Any) -> Delayed:
-    key = new_name("request")
-    return Delayed(key, HighLevelGraph.from_collections(key, {key: DataNode(key, value)}, dependencies=()))
 
 
 def _spread(array: da.Array, axes: tuple[int, ...], ndim: int) -> da.Array:
@@ -198,7 +184,7 @@ def _values(
 
 def once(value: Any) -> Any:
     """Return what stands for a value in the arguments of many calls, which travels to each worker once."""
-    return delayed(value)
+    return delayed(value, name=new_name("shared"), traverse=False)
 
 
 def computed(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:

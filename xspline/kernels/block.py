@@ -27,6 +27,14 @@ Integers: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 
 
+SLAB_ENTRIES = 1 << 17  # numbers of a slab, 1 MiB, which caches hold: chosen
+
+
+def slab_entries(array: Array) -> int:
+    """Entries of a slab of this array; on a device, where launches cost more, 256 MiB."""
+    return SLAB_ENTRIES if isinstance(array, np.ndarray) else 1 << 25
+
+
 @dataclass(frozen=True)
 class Group:
     """Coordinates that share dimensions."""
@@ -41,18 +49,6 @@ class Layout:
 
     groups: tuple[Group, ...]
     batch_axes: tuple[int, ...] = ()  # in the order of the batch axes of sums and coefficients
-
-    def __post_init__(self) -> None:
-        axes = sorted([axis for group in self.groups for axis in group.data_axes] + [*self.batch_axes])
-        if axes != list(range(len(axes))):
-            raise ValueError(
-                f"every axis of the values must be in one group or in batch_axes, once; got the axes {axes}"
-            )
-        coefficients = sorted(axis for group in self.groups for axis in group.coefficient_axes)
-        if coefficients != list(range(len(coefficients))):
-            raise ValueError(
-                f"every coefficient axis must be in one group, once; got the axes {coefficients}"
-            )
 
     @property
     def ndim(self) -> int:
@@ -83,48 +79,14 @@ class Block:
     start: tuple[int, ...] = ()
     reference: float | None = None  # value to subtract; None for the first finite one, rounded to float32
 
-    def check(self, layout: Layout) -> None:
-        """Raise ValueError where shapes do not fit the layout."""
-        shape = tuple(self.values.shape)
-        if len(shape) != layout.ndim:
-            raise ValueError(f"the layout has {layout.ndim} axes, the values have shape {shape}")
-        if self.start and len(self.start) != len(shape):
-            raise ValueError(f"start {self.start} must have one index per axis of values of shape {shape}")
-        check_coordinates(self.coordinates, layout, shape)
-        for axes, array in self.weights:
-            expected = tuple(shape[axis] for axis in axes)
-            if tuple(array.shape) != expected:
-                raise ValueError(
-                    f"weights over the axes {axes} must have shape {expected}, got {tuple(array.shape)}"
-                )
 
-
-def check_coordinates(
-    coordinates: Sequence[Floats], layout: Layout, shape: Sequence[int] | None = None
-) -> tuple[int, ...]:
-    """Lengths of the data axes according to the coordinates, -1 where none of them tells; all must agree.
-
-    Where there is a `shape`, the coordinates must agree with it.
-    """
-    if len(coordinates) != layout.coefficient_ndim:
-        raise ValueError(
-            f"the layout has {layout.coefficient_ndim} coefficient axes, but there are "
-            f"{len(coordinates)} coordinates"
-        )
-    lengths = list(shape) if shape is not None else [-1] * layout.ndim
+def lengths_of(coordinates: Sequence[Floats], layout: Layout) -> list[int]:
+    """Lengths of the data axes that coordinates span; 0 of others."""
+    lengths = [0] * layout.ndim
     for number, coordinate in enumerate(coordinates):
-        axes = layout.group_of(number).data_axes
-        if coordinate.ndim != len(axes):
-            raise ValueError(
-                f"coordinate {number} spans the data axes {axes} but has shape {coordinate.shape}"
-            )
-        for axis, length in zip(axes, coordinate.shape, strict=True):
-            if lengths[axis] not in (-1, length):
-                raise ValueError(
-                    f"coordinate {number} has length {length} along data axis {axis}, not {lengths[axis]}"
-                )
+        for axis, length in zip(layout.group_of(number).data_axes, coordinate.shape, strict=True):
             lengths[axis] = length
-    return tuple(lengths)
+    return lengths
 
 
 # Arrays of any namespace
@@ -147,9 +109,7 @@ def to_namespace(array: Array, xp: Any, device: Any) -> Array:
 
 
 def native(array: Array, xp: Any) -> Array:
-    """A float64 copy of a slab; of NumPy arrays native, contiguous and writable, masked entries NaN."""
-    if isinstance(array, np.ma.MaskedArray):
-        return np.array(np.ma.filled(np.ma.asarray(array, dtype=np.float64), np.nan), order="C")
+    """A float64 copy of a slab; of NumPy arrays native, contiguous and writable."""
     if array_api_compat.is_numpy_namespace(xp):
         return np.array(array, dtype=np.float64, order="C")
     return xp.astype(array, xp.float64, copy=True)

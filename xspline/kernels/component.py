@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from xspline.kernels.block import Array, Bools, Floats, Integers, native, to_host, to_namespace
+from xspline.kernels.block import Array, Bools, Floats, native, to_host, to_namespace
 from xspline.kernels.engines import Scratch, contract
 from xspline.kernels.points.cells import Cells, CellTotals, take
 from xspline.kernels.points.tiles import Tiles, TileTotals
@@ -104,7 +104,6 @@ class SumsByCell:
         self.lengths = [n if axis.group in component else 1 for axis, n in axes]
         self.batch = [n for (axis, _), n in zip(axes, self.lengths, strict=True) if axis.is_batch]
         self.members = math.prod(self.batch)
-        self._whole_weights: dict[int, Array] = {}  # on a device, with the axes of slabs
 
     @staticmethod
     def of(walk: Walk, component: Component) -> SumsByCell | None:
@@ -154,16 +153,9 @@ class SumsByCell:
     # Slabs of rows: [batch members, rows]
 
     @cached_property
-    def _on_device(self) -> Array:
-        """The values on a device, with the axes of slabs."""
+    def _stored(self) -> Array:
+        """The values as they are stored, with the axes of slabs."""
         return self.walk.xp.reshape(self.walk.ordered, tuple(self.lengths))
-
-    def _at(self, rows: Integers, axes: Sequence[int]) -> tuple[Integers | slice, ...]:
-        """Return the index that takes some rows from a NumPy array over these axes of the values."""
-        mine, shape = self.walk.slab_axes[self.index].axes, self.walk.shape
-        places = (rows,) if len(mine) == 1 else np.unravel_index(rows, [shape[axis] for axis in mine])
-        at = dict(zip(mine, places, strict=True))
-        return tuple(at.get(axis, slice(None)) for axis in axes)
 
     def _shape(self, rows: Array) -> tuple[int, ...]:
         return tuple(int(rows.shape[0]) if i == self.index else n for i, n in enumerate(self.lengths))
@@ -181,28 +173,15 @@ class SumsByCell:
             out = np.empty((1, rows.size))
             take(walk.ordered, rows, out[0])
             return out
-        if walk.on_host:  # no copy of a block whose axes are not in order
-            slab = walk.ordered[self._at(rows, walk.axis_order)]
-        else:
-            slab = xp.take(self._on_device, rows, axis=self.index)
-        return self._members(xp.reshape(native(slab, xp), self._shape(rows)))
+        return self._members(native(xp.take(self._stored, rows, axis=self.index), xp))
 
     def _weights(self, rows: Array, numbers: Sequence[int]) -> Array | None:
         """Product of some weights, zero where one is bad, with the axes of slabs: of extent 1 where it may be."""
         walk, xp, total = self.walk, self.walk.xp, None
         for number in numbers:
-            if walk.on_host:
-                axes, array = walk.block.weights[number]
-                order = sorted(range(len(axes)), key=lambda i: walk.axis_order.index(axes[i]))
-                slab = native(np.transpose(array, order)[self._at(rows, tuple(axes[i] for i in order))], np)
-                lengths = zip(walk.slab_axes, self._shape(rows), strict=True)
-                slab = slab.reshape([n if set(axis.axes) & set(axes) else 1 for axis, n in lengths])
-            else:
-                if number not in self._whole_weights:
-                    whole = walk.whole_box(self.component)
-                    self._whole_weights[number] = walk.weight_of(number, whole)
-                slab = self._whole_weights[number]
-                slab = xp.take(slab, rows, axis=self.index) if slab.shape[self.index] > 1 else slab
+            slab = walk.weights[number]
+            slab = xp.take(slab, rows, axis=self.index) if slab.shape[self.index] > 1 else slab
+            slab = native(slab, xp)
             slab = xp.where(xp.logical_and(xp.isfinite(slab), slab >= 0), slab, xp.zeros_like(slab))
             total = slab if total is None else total * slab
         return total

@@ -18,14 +18,12 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.kernels.block import Array, Floats, Integers, Layout
+from xspline.kernels.block import SLAB_ENTRIES, Array, Floats, Integers, Layout, slab_entries
 from xspline.kernels.points.cells import SIZES, Cells, CellSizes
 from xspline.kernels.points.tiles import Tiles
-from xspline.kernels.rows import ProductRows, Rows
+from xspline.kernels.rows import Rows
 from xspline.spaces import Space
 from xspline.spaces.features import Features
-
-PRODUCT_ENTRIES = 1 << 20  # of a table of products of values that are alive at a time: 8 MiB
 
 
 def choose_engine(array: Array, engine: str | Engine | None = None) -> Engine:
@@ -59,7 +57,7 @@ def engine_of_size(array: Array, layout: Layout, space: Space, shape: Sequence[i
         most = max(most, math.prod(f.width for f in own))
         cells, rows = math.prod(f.cells for f in own), math.prod(shape[a] for a in group.data_axes)
         work += 512 * min(cells, rows)  # a cell takes as long as so many products, measured
-    small = work + most * math.prod(shape) <= 4 * PRODUCT_ENTRIES
+    small = work + most * math.prod(shape) <= 32 * SLAB_ENTRIES
     return "namespace" if small and isinstance(array, np.ndarray) else None
 
 
@@ -178,7 +176,7 @@ class ArrayApiEngine:
         """
         xp = self.xp
         front, rest = self._matrix(array, axis)
-        if self._is_short(rows):
+        if self._is_short(rows, front):
             return self._back(xp.matmul(self._put(_dense(rows).T), front), axis, array.shape)
         out = xp.zeros((*itertools.chain(*rows.box), rest), dtype=xp.float64, device=self.device)
         # Pairs fill a triangle of a support; the last row of the padded total is zero, and goes to the rest of it.
@@ -203,7 +201,7 @@ class ArrayApiEngine:
         front, rest = self._matrix(array, axis)
         if len(rows.functions) > 1:  # scattered positions: each has a support of its own
             return self._back(self._gather_by_row(front, rows), axis, array.shape)
-        if self._is_short(rows) and not rows.pairs:  # pairs that do not exist may be anything
+        if self._is_short(rows, front) and not rows.pairs:  # pairs that do not exist may be anything
             return self._back(xp.matmul(self._put(_dense(rows)), front), axis, array.shape)
         front = xp.reshape(front, (*itertools.chain(*rows.box), rest))
         done, values = [], []
@@ -222,7 +220,7 @@ class ArrayApiEngine:
     def _gather_by_row(self, front: Array, rows: Rows) -> Array:
         """[R, rest] to [n, rest], the supports of many rows at a time."""
         xp, start, places, values = self.xp, rows.start(), rows.places(), []
-        at_once = max(1, PRODUCT_ENTRIES // (rows.width * max(1, int(front.shape[1]))))
+        at_once = max(1, slab_entries(front) // (rows.width * max(1, int(front.shape[1]))))
         for first in range(0, rows.count, at_once):
             which = np.arange(first, min(first + at_once, rows.count))
             at = (start[which, None] + places).reshape(-1)
@@ -230,11 +228,11 @@ class ArrayApiEngine:
             values.append(xp.matmul(self._put(_products(rows, which)[:, None, :]), supports)[:, 0, :])
         return xp.concat(values) if values else front[:0, :]
 
-    def _is_short(self, rows: Rows) -> bool:
+    def _is_short(self, rows: Rows, array: Array) -> bool:
         """Whether one product with zeros among its numbers takes less time than one for each cell."""
         size = rows.count * rows.extent
         one_axis = len(rows.functions) == 1
-        return one_axis and rows.extent <= self.short_box * rows.width and 0 < size <= PRODUCT_ENTRIES
+        return one_axis and rows.extent <= self.short_box * rows.width and 0 < size <= slab_entries(array)
 
     def _put(self, table: NDArray[Any]) -> Array:
         """A small host table on the device of the data."""
@@ -272,7 +270,7 @@ def _by_cell(rows: Rows) -> Iterator[tuple[Any, Iterator[Integers]]]:
     start = rows.start()
     order = np.argsort(start, kind="stable")
     borders = np.flatnonzero(np.diff(start[order], prepend=-1, append=-1))
-    at_once = max(1, PRODUCT_ENTRIES // max(rows.width, 1))
+    at_once = max(1, SLAB_ENTRIES // max(rows.width, 1))
     for first, last in itertools.pairwise(borders.tolist()):
         row, place = order[first], []
         for base, (functions, offsets) in zip(rows.base, rows.support, strict=True):
@@ -281,11 +279,11 @@ def _by_cell(rows: Rows) -> Iterator[tuple[Any, Iterator[Integers]]]:
         yield (*place, ...), batches
 
 
-def _products(rows: Rows, which: Integers) -> Floats:
+def _products(rows: Rows, which: Integers | slice) -> Floats:
     """Products over the axes of the values of some rows: [rows, width], first axis outermost."""
-    out = np.ones((which.size, 1))
-    for values in rows.values:
-        out = (out[:, :, None] * values[which][:, None, :]).reshape(which.size, -1)
+    out, *others = (values[which] for values in rows.values)
+    for values in others:
+        out = (out[:, :, None] * values[:, None, :]).reshape(len(out), -1)
     return out
 
 
@@ -304,41 +302,56 @@ class CompiledEngine:
         return Cells.sort(features, coordinates, self.sizes)
 
     def scatter(self, array: Floats, axis: int, rows: Rows, out: Floats | None = None) -> Floats:
-        from xspline.kernels.compiled import contraction as loops
+        from xspline.kernels.compiled.contraction import scatter
 
         flat, shape = _three(array, axis), (*array.shape[:axis], rows.extent, *array.shape[axis + 1 :])
         out = np.zeros(shape) if out is None else out
         total = out.reshape(flat.shape[0], rows.extent, flat.shape[2])
         start, places = rows.start(), rows.places()
-        if len(rows.functions) == 1:
-            loops.scatter(flat, start, places, rows.values[0], total)
-        else:
-            known = ProductRows(start, places, rows.table, np.array(rows.functions))
-            loops.scatter_products(flat, np.argsort(start, kind="stable"), known, rows.pairs, total)
+        for some, values in _tables(rows):
+            scatter(np.ascontiguousarray(flat[:, some]), start[some], places, values, total)
         return out
 
     def gather(self, array: Floats, axis: int, rows: Rows, out: Floats | None = None) -> Floats:
-        from xspline.kernels.compiled import contraction as loops
+        from xspline.kernels.compiled.contraction import gather, gather_products
 
         flat, shape = _three(array, axis), (*array.shape[:axis], rows.count, *array.shape[axis + 1 :])
-        before, _, after = flat.shape
-        swapped = after == 1 and before >= 32  # loops run over what follows an axis
+        swapped = flat.shape[2] == 1 and len(flat) >= 32  # loops run over what follows an axis
         if swapped:
-            flat, out = np.ascontiguousarray(flat.T), np.empty((1, rows.count, before))
-        elif out is None or (len(rows.functions) > 1 and out.dtype != np.float64):
-            out = np.empty(shape)
-        target = out.reshape(len(flat), rows.count, flat.shape[2])
-        start, places, table = rows.start(), rows.places(), rows.table
-        functions = np.array(rows.functions)
-        if functions.size == 1:
-            loops.gather(flat, start, places, rows.values[0], target)
-        elif rows.pairs and flat.shape[2] == 1:
-            order = np.argsort(start)
-            known = ProductRows(start[order], places, table[order], functions)
-            loops.gather_folded(flat, order, known, target)
+            flat = np.ascontiguousarray(flat.T)
+        before, _, after = flat.shape
+        start, places, lone = rows.start(), rows.places(), len(rows.functions) == 1
+        if swapped or out is None or (not lone and out.dtype != np.float64):
+            out = np.empty((before, rows.count, after))
+        target = out.reshape(before, rows.count, after)
+        if lone:
+            gather(flat, start, places, rows.values[0], target)
+        elif after == 1:
+            table, order = rows.table, np.arange(rows.count)
+            if rows.pairs:  # of which there are many: rows of one cell share a copy of them
+                order = np.argsort(start)
+                start, table = start[order], table[order]
+            functions = np.array(rows.functions)
+            gather_products(
+                flat[:, :, 0], order, start, places, table, functions, rows.pairs, target[:, :, 0]
+            )
         else:
-            loops.gather_products(flat, ProductRows(start, places, table, functions), rows.pairs, target)
-        return out.T.reshape(shape) if swapped else out
+            for some, values in _tables(rows):
+                part = np.empty((before, len(values), after))
+                gather(flat, start[some], places, values, part)
+                target[:, some] = part
+        return (out.T if swapped else out).reshape(shape)
+
+
+def _tables(rows: Rows) -> Iterator[tuple[slice, Floats]]:
+    """Values of rows: of one axis of all at once, their products over several axes so many as a cache holds."""
+    if len(rows.functions) == 1:
+        yield slice(None), rows.values[0]
+        return
+    at_once = max(1, SLAB_ENTRIES // rows.width)
+    for first in range(0, rows.count, at_once):
+        some = slice(first, min(first + at_once, rows.count))
+        yield some, _products(rows, some)
 
 
 def _three(array: Floats, axis: int) -> Floats:

@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import array_api_compat
 import numpy as np
 
-from xspline.kernels.block import Array, Floats, Layout, check_coordinates
+from xspline.kernels.block import SLAB_ENTRIES, Array, Floats, Layout, lengths_of, slab_entries
 from xspline.kernels.engines import Engine, choose_engine, expand
 from xspline.kernels.rows import CoefficientRange, Rows, build_rows, unrolled
-from xspline.kernels.walk import (
-    SLAB_ROWS,
-    SlabAxis,
-    SlabBox,
-    flat_labels,
-    slab_axes_of,
-    slab_boxes,
-    slab_entries,
-)
+from xspline.kernels.walk import SlabAxis, SlabBox, flat_labels, slab_axes_of, slab_boxes
 from xspline.spaces import Space
-
-
-class Options(TypedDict, total=False):
-    """How an evaluation runs, and where its result goes."""
-
-    # {"numba", "namespace"} or Engine; which twin of the contraction; by default compiled for NumPy arrays
-    engine: str | Engine | None
-    slab: int | None  # entries of a slab
-    slab_rows: int  # rows of one group in a slab
-    # to write into, of the shape of the result; of NumPy C-contiguous and native. Sums are float64.
-    out: Array | None
-    extrapolate: bool  # whether there are values outside the domains: those of the polynomials at the ends
 
 
 def evaluate(
@@ -43,16 +23,21 @@ def evaluate(
     orders: Sequence[int] | None = None,
     *,
     pairs: bool = False,
-    **options: Unpack[Options],
+    engine: str | Engine | None = None,
+    slab: int | None = None,
+    out: Array | None = None,
+    extrapolate: bool = False,
 ) -> Array:
     """Values of a field, or of a partial derivative of it, at coordinates of any layout; NaN outside the domains.
 
-    They are `out`, or a new array of float64 in the namespace of the coefficients.
+    They are `out`, or a new array of float64 in the namespace of the coefficients. `out` has the shape of the result;
+    of NumPy it is C-contiguous, native float32 or float64. Sums are float64. `engine`, {"numba", "namespace"} or
+    Engine, is which twin of the contraction runs: by default the compiled one for NumPy arrays. A slab has `slab`
+    entries. With `extrapolate`, values outside the domains are those of the polynomials at the ends.
 
     With `pairs` they are quadratic forms φᵀZφ of the rows φ of Φ, or of a derivative of it. With the pair form Z of a
     covariance of the coefficients these are the variances of the field. It is the transpose of how G is summed:
-    Σ w φᵀZφ = Σ_{k,o} Z[k, o] G[k, o] for the G of observations with weights w. It raises ValueError where shapes do
-    not fit, or `out` cannot be written.
+    Σ w φᵀZφ = Σ_{k,o} Z[k, o] G[k, o] for the G of observations with weights w.
 
     The coefficients are [K.., b..], of any array namespace, or Z, [K.., O.., b..], with φᵀZφ = Σ_{k,o} Z[k, o] Π_j
     φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and entries with k_j + o_j ≥ K_j on others are not
@@ -60,44 +45,24 @@ def evaluate(
     `layout` says where they and the batch axes lie in the result; nothing is pooled. The orders of the derivative, per
     unit of the coordinate's float, are 0 by default.
     """
-    engine = choose_engine(coefficients, options.get("engine"))
+    engine = choose_engine(coefficients, engine)
     xp, ndim = array_api_compat.array_namespace(coefficients), len(space.shape)
-    orders = tuple(orders) if orders is not None else (0,) * ndim
-    if len(orders) != ndim or min(orders) < 0:
-        raise ValueError(f"one derivative order >= 0 is needed for each of {ndim} coordinates, got {orders}")
-    expected = (*space.shape, *(space.frame.offsets if pairs else ()))
-    batch = tuple(coefficients.shape[len(expected) :])
-    if tuple(coefficients.shape[: len(expected)]) != expected or len(batch) != len(layout.batch_axes):
-        raise ValueError(
-            f"{'pairs' if pairs else 'coefficients'} must have shape {expected} and {len(layout.batch_axes)} "
-            f"batch axes, got {tuple(coefficients.shape)}"
-        )
-    lengths = list(check_coordinates(coordinates, layout))
+    orders = (0,) * ndim if orders is None else orders
+    batch = tuple(coefficients.shape[ndim * (1 + pairs) :])
+    lengths = lengths_of(coordinates, layout)
     for axis, length in zip(layout.batch_axes, batch, strict=True):
         lengths[axis] = length
-    if -1 in lengths:
-        raise ValueError(f"no coordinate tells the length of data axis {lengths.index(-1)}")
-    shape, out = tuple(lengths), options.get("out")
+    shape = tuple(lengths)
     if out is None:
         out = xp.empty(shape, dtype=xp.float64, device=array_api_compat.device(coefficients))
-    elif tuple(out.shape) != shape:
-        raise ValueError(f"the result has shape {shape}, out has {tuple(out.shape)}")
-    elif isinstance(out, np.ndarray) and (
-        out.dtype not in (np.float32, np.float64)
-        or not (out.flags.c_contiguous and out.flags.writeable and out.dtype.isnative)
-    ):
-        raise ValueError(
-            f"out must be C-contiguous, native float32 or float64 that can be written; got {out.dtype}, {out.flags}"
-        )
     slab_axes, offsets = slab_axes_of(layout), space.frame.offsets if pairs else (1,) * ndim
     array = xp.reshape(xp.astype(coefficients, xp.float64, copy=False), (*space.shape, *offsets, *batch))
     array = space.at_points(array, xp) if pairs else array
     array = _unrolled(array, layout, slab_axes, space, pairs, xp)
     entries = slab_entries(coefficients)
     # Values are written once, 8 MiB or more at a time: only what they come from waits in a cache.
-    limit = options.get("slab") or (entries if pairs else max(entries, 1 << 20))
-    boxes = slab_boxes(shape, slab_axes, limit, options.get("slab_rows", SLAB_ROWS))
-    extrapolate = options.get("extrapolate", False)
+    limit = slab or (entries if pairs else max(entries, 8 * SLAB_ENTRIES))
+    boxes = slab_boxes(shape, slab_axes, limit)
     _fill(out, array, coordinates, slab_axes, boxes, space, orders, engine, pairs, extrapolate)
     return out
 

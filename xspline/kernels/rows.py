@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xspline.kernels.block import Array, Bools, Floats, Integers
+from xspline.kernels.block import SLAB_ENTRIES, Array, Bools, Floats, Integers
 from xspline.spaces.bspline import LocalSpline
 from xspline.spaces.features import Features, Support, pair_products
 from xspline.sums.window import union
@@ -83,7 +83,7 @@ class CoefficientRange:
         return base % features.size if features.periodic else base
 
 
-def touched_cells(features: Features, x: Floats, compiled: bool, at_once: int = 1 << 15) -> Bools:
+def touched_cells(features: Features, x: Floats, compiled: bool, at_once: int = SLAB_ENTRIES // 4) -> Bools:
     """Cells [m] that hold a position x [n]; located so many `at_once`, which bounds the memory."""
     touched = np.zeros(features.cells, dtype=bool)
     for first in range(0, x.size, at_once):
@@ -103,21 +103,11 @@ class SortedRows(NamedTuple):
     start: Integers  # [n], where supports start, in this order
     places: Integers  # [width], where values go, from the start of a support on
     values: Floats  # [n, width], values of the supports
-    words: Integers  # [n], a word of 64 random bits for each row
 
     @property
     def groups(self) -> int:
         """Number of groups of rows, each of one cell."""
         return int(np.sum(-(-np.diff(self.ends, prepend=0) // GROUP)))
-
-
-class ProductRows(NamedTuple):
-    """Rows of several coefficient axes, as compiled loops take them: what `Rows` calls by these names."""
-
-    start: Integers
-    places: Integers
-    table: Floats
-    functions: Integers
 
 
 class LineSums(NamedTuple):
@@ -126,13 +116,12 @@ class LineSums(NamedTuple):
     sums: Array  # [before, after, R], contractions of the lines with the rows
     power: Array = None  # [before, after] of a moment, Σ e²; None of pairs
     count: Array = None  # likewise how many rows are known
-    digest: Array = None  # likewise the sum of their words modulo 2⁶⁴
-    known: Array = None  # [before, groups, after] on the host: which rows of a group are known, in bits
+    # [before, m, after], which rows are: on the host m groups of them in bits, else one digest, the sum of their words
+    known: Array = None
 
 
-@lru_cache(maxsize=8)
 def row_words(count: int) -> Integers:
-    """One word for each row: sums of two different sets of them are equal with a chance of 2⁻⁶⁴."""
+    """One word for each of some rows: sums of two different sets of them are equal with a chance of 2⁻⁶⁴."""
     return np.random.default_rng(count).integers(-(2**63), 2**63, count, dtype=np.int64)
 
 
@@ -202,7 +191,7 @@ class Rows:
         start = start[order]
         ends = np.flatnonzero(np.diff(start, append=-1)) + 1
         values = np.ascontiguousarray(self.values[0][order])
-        return SortedRows(order, ends, start, self.places(), values, row_words(order.size)[order])
+        return SortedRows(order, ends, start, self.places(), values)
 
     def start(self) -> Integers:
         """Where the support of each row begins in the raveled box: [n]."""

@@ -1,149 +1,100 @@
 """Which groups of a block separate, and the factors of G: a mask that is a product needs only its factors.
 
-The validity V of a block separates between two sets of groups if it equals the product of its projections (`any`
-along the other set). V never exceeds that product, so the two are equal exactly if they hold equally many ones:
-counting decides, in integers, on the projections. All batch dimensions together count as one group.
+The validity of a block separates between two sets of groups if it equals the product of its projections (`any`
+along the other set). All batch dimensions together count as one group.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-import array_api_compat
 import numpy as np
 
-from xspline.kernels.block import Array, Bools, Floats, first_true, to_host, to_namespace
+from xspline.kernels.block import Array, Bools, Floats, Integers, first_true, to_host, to_namespace
 from xspline.kernels.component import SumsByCell, SumsBySlab
-from xspline.kernels.walk import Component, SlabAxis, SlabBox, Walk
+from xspline.kernels.rows import row_words
+from xspline.kernels.walk import Component, SlabBox, SlabValues, Walk, read
 from xspline.sums import Factor, Tally, digest_key, join_overlapping
 from xspline.sums.factor import KEY_MODULUS
 
 
-class Separation(ABC):
-    """The finest product structure of a validity."""
+class LineMasks:
+    """What lines of values along one slab axis know of its rows, and what the validity separates into.
 
-    def __init__(self, slab_axes: Sequence[SlabAxis]) -> None:
-        self.slab_axes = tuple(slab_axes)
-        self.groups: Component = frozenset(axis.group for axis in slab_axes)
+    It separates into the lines' group with some others, and the rest, exactly if all lines at a place of these others
+    that know anything know the same rows, whatever the place among the rest. `index` tells along which slab axis the
+    lines run. `known`, one axis per slab axis, tells along that which rows a line knows, in `length` numbers: bits, or
+    one digest, the sum of random words of them modulo 2⁶⁴.
+    """
 
-    def components(self, count: int, joined: Iterable[Component]) -> list[Component]:
-        """Finest partition of the groups across which validity and weights separate.
+    def __init__(self, walk: Walk, index: int, length: int = 1, dtype: Any = None) -> None:
+        self.walk, self.index = walk, index
+        lengths = tuple(length if i == index else n for i, n in enumerate(walk.lengths))
+        self.known = walk.xp.zeros(lengths, dtype=dtype or walk.xp.int64, device=walk.device)
 
-        `count` is the number of valid entries, at least 1; `joined` are groups that a weight spans together.
-        """
-        first, *others = sorted(self.groups)
-        components = [self.groups]
+    def spans(self, box: SlabBox) -> tuple[slice, ...]:
+        """Where the lines of a box are."""
+        return tuple(slice(None) if i == self.index else span for i, span in enumerate(box.spans))
+
+    def add(self, slab: SlabValues, box: SlabBox) -> None:
+        """Add the digests of the validity of one slab."""
+        xp, shape = self.walk.xp, [1] * len(box.shape)
+        shape[self.index] = box.shape[self.index]
+        words = to_namespace(self._words[box.spans[self.index]].reshape(shape), xp, self.walk.device)
+        told = words if slab.full else xp.where(slab.valid, words, xp.zeros_like(words))
+        self.known[self.spans(box)] += xp.sum(told, axis=self.index, keepdims=True)
+
+    @cached_property
+    def _words(self) -> Integers:
+        return row_words(self.walk.lengths[self.index])
+
+    def components(self) -> list[Component]:
+        """Finest partition of the groups across which validity and weights separate; something is valid."""
+        first, *others = sorted(self.walk.groups)
+        components = [self.walk.groups]
         for size in range(len(others)):
             for chosen in itertools.combinations(others, size):  # one half of every way to split in two
                 half = frozenset((first, *chosen))
-                if self._separates(half, count):
+                if self._separates(half):
                     split = [(c & half, c - half) for c in components]
                     components = [part for parts in split for part in parts if part]
-        return join(components, joined)
+        return join(components, self.walk.weight_groups)
 
-    @abstractmethod
     def mask(self, component: Component) -> Bools:
         """The factor of the validity over a component, one axis per slab axis, of extent 1 along the others."""
+        if self._group not in component:
+            return to_host(self._seen(component))
+        place = self._first(self.walk.groups - component)
+        slab, _ = read(self.walk, self.walk.box_at(place))
+        return to_host(slab.valid)
 
-    @abstractmethod
-    def _separates(self, half: Component, count: int) -> bool: ...
+    @property
+    def _group(self) -> int:
+        return self.walk.slab_axes[self.index].group
 
+    def _separates(self, half: Component) -> bool:
+        xp, others = self.walk.xp, half if self._group not in half else self.walk.groups - half
+        alike = xp.all(self.known == self.known[self._first(others)], axis=self.index, keepdims=True)
+        return bool(xp.all(xp.logical_or(alike, xp.logical_not(self._seen(others)))))
 
-class Projections(Separation):
-    """A separation by counting: `any` of the validity along each group, collected slab by slab."""
-
-    def __init__(self, slab_axes: Sequence[SlabAxis], lengths: Sequence[int], xp: Any, device: Any) -> None:
-        super().__init__(slab_axes)
-        self.xp = xp
-        # Groups of one row reduce nothing: they share one array, which is the validity itself.
-        self._reduced = {
-            group: tuple(i for i, axis in enumerate(slab_axes) if axis.group == group and lengths[i] != 1)
-            for group in self.groups
-        }
-        self._arrays: dict[tuple[int, ...], Array] = {}
-        for reduced in set(self._reduced.values()):
-            shape = tuple(1 if i in reduced else length for i, length in enumerate(lengths))
-            self._arrays[reduced] = xp.zeros(shape, dtype=xp.bool, device=device)
-        self._known: dict[Component, Bools] = {}
-
-    def add(self, valid: Array, box: SlabBox, all_valid: bool) -> None:
-        """Take in the validity of one slab; not after the first question."""
-        for reduced, array in self._arrays.items():
-            spans = tuple(slice(0, 1) if i in reduced else span for i, span in enumerate(box.spans))
-            if all_valid:
-                array[spans] = True
-            elif reduced:
-                array[spans] |= self.xp.any(valid, axis=reduced, keepdims=True)
-            else:
-                array[spans] = valid
-
-    def along(self, groups: Component) -> Bools:
-        """`any` along some groups (not all of them): a mask over the others, on the host."""
-        if groups not in self._known:
-            last = max(groups)
-            if len(groups) == 1:
-                self._known[groups] = to_host(self._arrays[self._reduced[last]])
-            else:
-                axes = tuple(i for i, axis in enumerate(self.slab_axes) if axis.group == last)
-                self._known[groups] = np.any(self.along(groups - {last}), axis=axes, keepdims=True)
-        return self._known[groups]
-
-    def mask(self, component: Component) -> Bools:
-        return self.along(self.groups - component)
-
-    def _separates(self, half: Component, count: int) -> bool:
-        masks = self.along(half), self.along(self.groups - half)
-        return math.prod(int(np.count_nonzero(mask)) for mask in masks) == count
-
-
-class LineSeparation(Separation):
-    """The same from the lines of values along one slab axis.
-
-    A validity separates into the lines' group with some others, and the rest, exactly if all lines at a place
-    of these others that know anything know the same rows, whatever the place among the rest. `index` tells which of
-    them the lines run along. `count` and `digest`, one axis per slab axis, tell how many rows each line knows, and
-    which: equal for equal rows, 0 for none. `known` is the validity at a place: slices, one per slab axis.
-    """
-
-    def __init__(
-        self,
-        slab_axes: Sequence[SlabAxis],
-        index: int,
-        count: Array,
-        digest: Array,
-        known: Callable[[tuple[slice, ...]], Bools],
-    ) -> None:
-        super().__init__(slab_axes)
-        self.known, self._group = known, slab_axes[index].group
-        self._xp = array_api_compat.array_namespace(count)
-        self._count, self._digest = count, digest
-
-    def mask(self, component: Component) -> Bools:
-        if self._group in component:
-            return self.known(self._first(self.groups - component))
-        seen: Bools = to_host(self._seen(component))
-        return seen
-
-    def _separates(self, half: Component, count: int) -> bool:
-        xp, others = self._xp, half if self._group not in half else self.groups - half
-        seen, at = self._seen(others), self._first(others)
-        return all(
-            bool(xp.all(a == xp.where(seen, a[at], xp.zeros_like(a)))) for a in (self._count, self._digest)
-        )
+    @cached_property
+    def _not_empty(self) -> Array:
+        """Lines that know anything."""
+        return self.walk.xp.any(self.known != 0, axis=self.index, keepdims=True)
 
     def _seen(self, groups: Component) -> Array:
         """Places of some groups with anything known, one axis per slab axis."""
-        axes = tuple(i for i, axis in enumerate(self.slab_axes) if axis.group not in groups)
-        return self._xp.any(self._count > 0, axis=axes, keepdims=True)
+        axes = tuple(i for i, axis in enumerate(self.walk.slab_axes) if axis.group not in groups)
+        return self.walk.xp.any(self._not_empty, axis=axes, keepdims=True)
 
     def _first(self, groups: Component) -> tuple[slice, ...]:
         """The first of these places, and everything along the other groups."""
-        place = zip(self.slab_axes, first_true(self._seen(groups), self._xp), strict=True)
+        place = zip(self.walk.slab_axes, first_true(self._seen(groups), self.walk.xp), strict=True)
         return tuple(slice(p, p + 1) if axis.group in groups else slice(None) for axis, p in place)
 
 
@@ -169,16 +120,16 @@ class BlockResult:
 
 
 def factors_of(
-    walk: Walk, separation: Separation, count: int, pairs: Callable[[], Floats], known: Sequence[Any] = ()
+    walk: Walk, lines: LineMasks, pairs: Callable[[], Floats], known: Sequence[Any] = ()
 ) -> tuple[Factor, ...]:
-    """Factors of a block with `count` > 0 valid entries; `pairs` of all of it where it does not separate.
+    """Factors of a block with valid entries; `pairs` of all of it where it does not separate.
 
     `known` are what the pairs follow from, beside the coordinates, where that is less than they are.
     """
-    components = separation.components(count, walk.weight_groups)
+    components = lines.components()
     if len(components) == 1:
         return (whole_factor(walk, pairs(), known),)
-    factors = [_component_factor(walk, c, separation.mask(c)) for c in components]
+    factors = [_component_factor(walk, c, lines.mask(c)) for c in components]
     scalars = [factor for factor in factors if not factor.axes]
     factors = [factor for factor in factors if factor.axes]
     if scalars:  # batch dimensions and pooled ones are one multiplicity

@@ -1,14 +1,12 @@
 """Sums of a block on a grid in one sweep over the values as they are stored: nothing is cast or copied.
 
 The sweep runs along the axis that shrinks the data most. Of each line of values along it, it takes the
-contraction of y − r, Σ (y − r)², how many values are known, and a digest of which: the sum of random words of
-the known rows, modulo 2⁶⁴. Lines with equal digests miss the same rows, so digests tell what a mask
-separates into, and only a mask that does not separate is swept a second time.
+contraction of y − r, Σ (y − r)², how many values are known, and which: in bits, or on a GPU as a digest. That tells
+what a mask separates into, and only a mask that does not separate is swept a second time.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.kernels.block import Array, Bools, Floats, first_true, rounded, to_host
+from xspline.kernels.block import Array, Floats, first_true, rounded
 from xspline.kernels.component import SumsByCell, SumsBySlab
 from xspline.kernels.device.cuda import CudaSweeper
-from xspline.kernels.engines import Scratch, Stage, work
-from xspline.kernels.rows import GROUP, LineSums, Rows
-from xspline.kernels.separation import BlockResult, LineSeparation, factors_of
+from xspline.kernels.engines import Scratch
+from xspline.kernels.rows import LineSums, Rows
+from xspline.kernels.separation import BlockResult, LineMasks, factors_of
 from xspline.kernels.walk import SlabBox, Walk, slab_boxes
 from xspline.sums import Tally
 
@@ -41,6 +39,10 @@ class CompiledSweeper:
         With a quarter of them, contractions of what lies in more cells than rows take twice as long.
         """
         return max(1, rows.extent // 2)
+
+    def told(self, rows: Rows) -> tuple[int, Any]:
+        """How many numbers of which type tell the rows that a line knows."""
+        return rows.sorted.groups, np.uint8
 
     def reads(self, array: NDArray[Any]) -> bool:
         """Whether an array is read as it is stored."""
@@ -65,16 +67,13 @@ class CompiledSweeper:
         sorted_rows, shape = rows.sorted, (len(values), after)
         sums = self._scratch.take((*shape, rows.extent))
         if reference is None:
-            sweep_known(known, sorted_rows, sums)
+            sweep_known(np.ascontiguousarray(known), sorted_rows, sums)
             return LineSums(sums)
         values = values.view()
         values.flags.writeable = False  # as stores hand them out: one specialisation
-        count, digest = (np.zeros(shape, dtype=np.int64) for _ in range(2))
-        bits = np.zeros((len(values), sorted_rows.groups, after), dtype=np.uint8)
-        out = LineSums(sums, np.zeros(shape), count, digest, bits)
-        with np.errstate(over="ignore"):  # digests are modulo 2⁶⁴; plain Python, uncompiled, would warn
-            sweep(values, column, sorted_rows, reference, out)
-        return out
+        power, bits = np.zeros(shape), np.zeros((len(values), sorted_rows.groups, after), dtype=np.uint8)
+        sweep(values, column, sorted_rows, reference, sums, power, bits)
+        return LineSums(sums, power, np.bitwise_count(bits).sum(axis=1, dtype=np.int64), bits)
 
 
 class Sweep:
@@ -89,19 +88,14 @@ class Sweep:
         default = CompiledSweeper() if walk.on_host else CudaSweeper(walk.xp, walk.device)
         self.sweeper = default if sweeper is None else sweeper
         self._stored = self.sweeper.reads(walk.ordered)
-        self.bits: list[Any] = []  # of the lines of each box, on the host
         self.rows = walk.rows(index, (0, walk.lengths[index]))
-        lengths = tuple(1 if i == index else n for i, n in enumerate(walk.lengths))
-        xp, device = walk.xp, walk.device
-        self.count = xp.zeros(lengths, dtype=xp.int64, device=device)
-        self.digest = xp.zeros(lengths, dtype=xp.int64, device=device)
-        self.power = xp.zeros(walk.member_shape, dtype=xp.float64, device=device)
+        self.lines = LineMasks(walk, index, *self.sweeper.told(self.rows))
 
     @staticmethod
     def of(walk: Walk) -> Sweep | None:
         """Return the sweep of a block on a grid of NumPy's or CuPy's, without weights, all labels inside; else None."""
-        index, masked = _cheapest(walk), isinstance(walk.block.values, np.ma.MaskedArray)
-        if index is None or masked or not walk.engine.sweeps or walk.block.weights:
+        index = _most_shrinking(walk)
+        if index is None or not walk.engine.sweeps or walk.block.weights:
             return None
         for axis, features in enumerate(walk.space.features):
             x, domain = walk.coordinates_of(axis), features.domain
@@ -116,32 +110,32 @@ class Sweep:
         """Return what the block gives; None where the values hold an infinity or overflow."""
         walk, xp, reference = self.walk, self.walk.xp, self._reference()
         moment = SumsBySlab(walk, walk.groups, pairs=False, last=self.index)
+        power, count = (
+            xp.zeros(walk.member_shape, dtype=kind, device=walk.device) for kind in (xp.float64, xp.int64)
+        )
         for box in self._boxes():
             lines = self._swept(box, self.rows, reference)
             if not bool(xp.all(xp.isfinite(lines.power))):
                 return None
             moment.add(lines.sums, box)
-            self.bits.append(lines.known)
-            spans = tuple(slice(1) if i == self.index else span for i, span in enumerate(box.spans))
-            self.count[spans], self.digest[spans] = lines.count, lines.digest
-            members = tuple(slice(1) if i in walk.pooled else span for i, span in enumerate(spans))
-            self.power[members] += xp.sum(lines.power, axis=walk.pooled, keepdims=True)
-        count = xp.sum(self.count, axis=walk.pooled, keepdims=True)
+            self.lines.known[self.lines.spans(box)] = lines.known
+            members = tuple(slice(1) if i in walk.pooled else span for i, span in enumerate(box.spans))
+            power[members] += xp.sum(lines.power, axis=walk.pooled, keepdims=True)
+            count[members] += xp.sum(lines.count, axis=walk.pooled, keepdims=True)
         total = int(xp.sum(count))
         tally = Tally(math.prod(walk.lengths) - total)
         if not total:
             return BlockResult(tally, count)
-        separation = LineSeparation(walk.slab_axes, self.index, self.count, self.digest, self._known)
-        which = np.array((self.index, *walk.lengths)), self.digest  # of the rows of each line
-        factors = factors_of(walk, separation, total, self._pairs, which)
+        which = np.array((self.index, *walk.lengths)), self.lines.known
+        factors = factors_of(walk, self.lines, self._pairs, which)
         weight = xp.astype(count, xp.float64)
-        return BlockResult(tally, count, self.power, weight, reference, moment.finish(), factors)
+        return BlockResult(tally, count, power, weight, reference, moment.finish(), factors)
 
     def _pairs(self) -> Floats:
         """The second sweep: pairs [k.., o.., b..] of a mask that does not separate."""
         out, rows = SumsBySlab(self.walk, self.walk.groups, pairs=True, last=self.index), self.rows.paired()
-        for box, known in zip(self._boxes(), self.bits, strict=True):
-            out.add(self._swept(box, rows, None, known).sums, box)
+        for box in self._boxes():
+            out.add(self._swept(box, rows, None).sums, box)
         return out.finish()
 
     def _boxes(self) -> Iterator[SlabBox]:
@@ -151,14 +145,18 @@ class Sweep:
         whole = walk.slab_axes[self.index].axes
         return slab_boxes(walk.shape, walk.slab_axes, limit, walk.rows_limit, whole)
 
-    def _swept(self, box: SlabBox, rows: Rows, reference: float | None, known: Any = None) -> LineSums:
-        """Contracted lines [.., R], and power, count and digest with the axes of slabs; the swept one has length 1."""
+    def _swept(self, box: SlabBox, rows: Rows, reference: float | None) -> LineSums:
+        """Contracted lines [.., R], and what goes with a reference, with the axes of slabs."""
         xp, index, (values, column) = self.walk.xp, self.index, self._values(box)
         after, shape = math.prod(box.shape[index + 1 :]), (*box.shape[:index], 1, *box.shape[index + 1 :])
+        told = self.lines.known[self.lines.spans(box)]
+        known = xp.reshape(told, (-1, told.shape[index], after))
         lines = self.sweeper.sweep(values, column, after, rows, reference, known)
         sums = xp.reshape(lines.sums, (*shape[:index], *shape[index + 1 :], rows.extent))
-        power, count, digest = (a if a is None else xp.reshape(a, shape) for a in lines[1:4])
-        return LineSums(sums, power, count, digest, lines.known)
+        if reference is None:
+            return LineSums(sums)
+        power, count = (xp.reshape(a, shape) for a in lines[1:3])
+        return LineSums(sums, power, count, xp.reshape(lines.known, told.shape))
 
     def _values(self, box: SlabBox) -> tuple[Array, int]:
         """Values [before, n, columns] as the sweep reads them; the box's first column.
@@ -198,18 +196,6 @@ class Sweep:
                 return rounded(float(flat[first + first_true(finite, xp)[0]]))
         return 0.0
 
-    def _known(self, place: tuple[slice, ...]) -> Bools:
-        """Validity with the axes of slabs at a place: one row or all of each."""
-        walk, slices = self.walk, [slice(None)] * len(self.walk.shape)
-        for axis, rows in zip(walk.slab_axes, place, strict=True):
-            if rows.start is not None and axis.axes:
-                index = np.unravel_index(rows.start, [walk.shape[a] for a in axis.axes])
-                for a, i in zip(axis.axes, index, strict=True):
-                    slices[a] = slice(int(i), int(i) + 1)
-        slab = walk.ordered[tuple(slices[axis] for axis in walk.axis_order)]
-        lengths = [n if rows.start is None else 1 for n, rows in zip(walk.lengths, place, strict=True)]
-        return to_host(walk.xp.isfinite(slab)).reshape(lengths)
-
 
 def _range(rows: Sequence[tuple[int, int]], lengths: Sequence[int]) -> tuple[int, int] | None:
     """First and number of the raveled indices of a box, if they follow each other."""
@@ -221,37 +207,18 @@ def _range(rows: Sequence[tuple[int, int]], lengths: Sequence[int]) -> tuple[int
     return first, count
 
 
-def _cheapest(walk: Walk) -> int | None:
-    """The slab axis to sweep along, for the least work of sweep and contractions after it."""
-    costs, shape, size = {}, walk.lengths, math.prod(walk.lengths)
-    stages = [_stage(walk, i) for i in range(len(shape))]
+def _most_shrinking(walk: Walk) -> int | None:
+    """The slab axis to sweep along: that whose pairs are fewest, for each of its rows."""
+    left, shape = {}, walk.lengths
     for i, axis in enumerate(walk.slab_axes):
         # Values behind the axis: vector instructions would be idle.
         few = math.prod(shape[i + 1 :]) < 8
         if axis.is_batch or len(axis.axes) != 1 or len(axis.coefficient_axes) != 1 or few:
             continue
+        (a,) = axis.coefficient_axes
+        support, extent = walk.space.features[a].support, walk.ranges[a].extent
+        if support.everywhere and not walk.on_host:  # its kernel moves from support to support
+            continue
         if 0 < shape[i] <= walk.rows_limit:
-            (a,) = axis.coefficient_axes
-            features = walk.space.features[a]
-            if features.support.everywhere and not walk.on_host:  # its kernel moves from support to support
-                continue
-            products = features.width * (features.width + 1) // 2
-            own = size * (features.width + products)
-            if (
-                walk.on_host
-            ):  # each cell looks up its groups of rows, which takes as long as adding what they have
-                cells = min(max(walk.ranges[a].extent - features.support.near + 1, 1), shape[i])
-                additions = cells * (1 + math.ceil(shape[i] / cells / GROUP))
-                own = size // shape[i] * additions * 2 * products
-            rest = [stages[j] for j, other in enumerate(walk.slab_axes) if j != i and other.coefficient_axes]
-            swept = (*shape[:i], stages[i][2], *shape[i + 1 :])
-            costs[i] = own + min(work(swept, order) for order in itertools.permutations(rest))
-    return min(costs, key=lambda i: (costs[i], i)) if costs else None
-
-
-def _stage(walk: Walk, index: int) -> Stage:
-    """The contraction of pairs along a slab axis."""
-    axes, n = walk.slab_axes[index].coefficient_axes, walk.lengths[index]
-    features = [(walk.space.features[a], walk.ranges[a].extent) for a in axes]
-    extent = math.prod(length * f.support.depth(pairs=True) for f, length in features)
-    return index, n, extent, n * math.prod(f.width * (f.width + 1) // 2 for f, _ in features)
+            left[i] = extent * support.depth(pairs=True) / shape[i]
+    return min(left, key=lambda i: (left[i], i)) if left else None

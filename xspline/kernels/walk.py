@@ -15,14 +15,24 @@ from typing import Any, TypeAlias
 import array_api_compat
 import numpy as np
 
-from xspline.kernels.block import Array, Block, Floats, Layout, native, to_host, to_namespace
+from xspline.kernels.block import (
+    SLAB_ENTRIES,
+    Array,
+    Block,
+    Floats,
+    Layout,
+    count_true,
+    first_true,
+    native,
+    to_host,
+    to_namespace,
+)
 from xspline.kernels.engines import Engine
 from xspline.kernels.points.cells import Cells, fits, labelled
 from xspline.kernels.points.tiles import Tiles
 from xspline.kernels.rows import CoefficientRange, Rows, build_rows, touched_cells
 from xspline.spaces import Space
-
-SLAB_ROWS = 1 << 15  # rows of one group in a slab: bounds the tables of features
+from xspline.sums import Tally
 
 
 def flat_labels(x: Array) -> Floats:
@@ -33,11 +43,6 @@ def flat_labels(x: Array) -> Floats:
 
 Component: TypeAlias = frozenset[int]
 """Groups of a layout, by their numbers; all batch dimensions together have the number after the last group's."""
-
-
-def slab_entries(array: Array) -> int:
-    """Entries of a slab of this array: 1 MiB, which caches hold; on a device, where launches cost more, 256 MiB."""
-    return 1 << 17 if isinstance(array, np.ndarray) else 1 << 25
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ def slab_boxes(
     shape: Sequence[int],
     slab_axes: Sequence[SlabAxis],
     limit: int,
-    rows_limit: int,
+    rows_limit: int = SLAB_ENTRIES // 4,
     whole: Sequence[int] = (),
 ) -> Iterator[SlabBox]:
     """Cut values into slabs of at most `limit` entries and, per group, `rows_limit` rows.
@@ -134,7 +139,7 @@ class Walk:
     space: Space
     engine: Engine
     limit: int
-    rows_limit: int = SLAB_ROWS
+    rows_limit: int = SLAB_ENTRIES // 4  # four functions of each are as much as a slab
     _rows: dict[int, dict[tuple[int, int], Rows]] = field(default_factory=dict)
     _cells: dict[int, Cells | Tiles | None] = field(default_factory=dict)
     _labels: dict[int, Floats] = field(default_factory=dict)
@@ -278,6 +283,18 @@ class Walk:
         (box,) = slab_boxes(shape, self.slab_axes, size, size)
         return box
 
+    def box_at(self, place: Sequence[slice]) -> SlabBox:
+        """The box of one row along some slab axes, and all rows of the others: of slices of the length 1 or of all."""
+        slices, rows = [slice(0, n) for n in self.shape], []
+        for axis, length, own in zip(self.slab_axes, self.lengths, place, strict=True):
+            first, last, _ = own.indices(length)
+            rows.append((first, last - first))
+            if last - first < length:
+                index = np.unravel_index(first, [self.shape[a] for a in axis.axes])
+                for a, i in zip(axis.axes, index, strict=True):
+                    slices[a] = slice(int(i), int(i) + 1)
+        return SlabBox(tuple(slices), tuple(rows))
+
     def _shape_of(self, component: Component) -> tuple[int, ...]:
         inside = {a for axis in self.slab_axes if axis.group in component for a in axis.axes}
         return tuple(length if a in inside else 1 for a, length in enumerate(self.shape))
@@ -285,8 +302,6 @@ class Walk:
     @cached_property
     def ordered(self) -> Array:
         """The values, axes in the order of the slab axes."""
-        if self.on_host:  # array_api_compat would drop the mask of a masked array
-            return self.block.values.transpose(self.axis_order)
         return self.xp.permute_dims(self.block.values, self.axis_order)
 
     def values(self, box: SlabBox) -> Array:
@@ -303,21 +318,92 @@ class Walk:
             for spanned, _ in self.block.weights
         )
 
+    @cached_property
+    def weights(self) -> tuple[Array, ...]:
+        """The weights as they are stored, with the axes of slabs: extent 1 along those that they do not span."""
+        out = []
+        for axes, stored in self.block.weights:
+            order = sorted(range(len(axes)), key=lambda i: self.axis_order.index(axes[i]))
+            array = array_api_compat.array_namespace(stored).permute_dims(stored, tuple(order))
+            array = to_namespace(array, self.xp, self.device)
+            array = self.xp.reshape(array, tuple(self.shape[a] if a in axes else 1 for a in self.axis_order))
+            touched = {a for axis in self.slab_axes if set(axis.axes) & set(axes) for a in axis.axes}
+            spread = tuple(self.shape[a] if a in touched else 1 for a in self.axis_order)
+            merged = tuple(
+                n if touched & set(axis.axes) else 1
+                for axis, n in zip(self.slab_axes, self.lengths, strict=True)
+            )
+            out.append(self.xp.reshape(self.xp.broadcast_to(array, spread), merged))
+        return tuple(out)
+
     def weight_of(self, number: int, box: SlabBox) -> Array:
         """One weight on a slab, in float64: extent 1 along axes that it does not span."""
-        axes, array = self.block.weights[number]
-        order = sorted(range(len(axes)), key=lambda i: self.axis_order.index(axes[i]))
-        xp = array_api_compat.array_namespace(array)
-        array = xp.permute_dims(array, tuple(order))[tuple(box.slices[axes[i]] for i in order)]
-        array = to_namespace(native(array, xp), self.xp, self.device)
-        lengths = {axis: box.slices[axis].stop - box.slices[axis].start for axis in self.axis_order}
-        spanned = [bool(set(axis.axes) & set(axes)) for axis in self.slab_axes]
-        lifted = tuple(lengths[axis] if axis in axes else 1 for axis in self.axis_order)
-        spread = tuple(
-            lengths[a] if yes else 1
-            for axis, yes in zip(self.slab_axes, spanned, strict=True)
-            for a in axis.axes
+        array = self.weights[number]
+        spans = zip(box.spans, array.shape, strict=True)
+        return native(array[tuple(span if n > 1 else slice(0, 1) for span, n in spans)], self.xp)
+
+
+@dataclass(frozen=True, eq=False)
+class SlabValues:
+    """Values of one slab and where they count; `weight` (None: ones) is zero where they do not."""
+
+    values: Array
+    valid: Array
+    weight: Array | None
+    count: int
+    full: bool
+
+    def weights(self, xp: Any) -> Array:
+        """Weights as an array of the shape of the values."""
+        return xp.astype(self.valid, xp.float64) if self.weight is None else self.weight
+
+
+def read(walk: Walk, box: SlabBox) -> tuple[SlabValues, Tally]:
+    """One slab, and the tally of what is left out of it, with the first places of an infinity and a bad weight."""
+    xp = walk.xp
+    values = walk.values(box)
+    size = math.prod(values.shape)
+    known = xp.isfinite(values)
+    valid = finite = known
+    for i, axis in enumerate(walk.slab_axes):  # known: labels are numbers; valid: inside all domains
+        inside = np.ones(0, dtype=bool) if axis.is_batch else walk.inside(i, box.rows[i])
+        if bool(array_api_compat.array_namespace(inside).all(inside)):
+            continue
+        shape = tuple(n if j == i else 1 for j, n in enumerate(box.shape))
+        known, valid = (
+            xp.logical_and(mask, xp.reshape(to_namespace(rows, xp, walk.device), shape))
+            for mask, rows in ((known, walk.labelled(i, box.rows[i])), (valid, inside))
         )
-        merged = tuple(n if yes else 1 for n, yes in zip(box.shape, spanned, strict=True))
-        array = self.xp.reshape(array, lifted)
-        return self.xp.reshape(self.xp.broadcast_to(array, spread) if spread != lifted else array, merged)
+    present = count_true(known, xp)
+    count = count_true(valid, xp)
+    infinity = None if present == size else _first_place(walk, box, xp.isinf(values))
+    outside = present - count
+    weight = None
+    bad = None
+    unlabelled = 0 if known is finite else count_true(finite, xp) - present
+    for number in range(len(walk.block.weights)):  # their product, zero where one is bad
+        this_weight = walk.weight_of(number, box)
+        good = xp.logical_and(xp.isfinite(this_weight), this_weight >= 0)
+        if not bool(xp.all(good)):
+            place = _first_place(walk, box, xp.logical_not(good))
+            bad = place if bad is None or (place is not None and place < bad) else bad
+            this_weight = xp.where(good, this_weight, xp.zeros_like(this_weight))
+        weight = this_weight if weight is None else weight * this_weight
+    if weight is not None:
+        valid = xp.logical_and(valid, weight > 0)
+        weight = xp.where(valid, weight, xp.zeros_like(values))
+        count = count_true(valid, xp)
+    tally = Tally(size - present, outside, infinity, bad, unlabelled)
+    return SlabValues(values, valid, weight, count, count == size), tally
+
+
+def _first_place(walk: Walk, box: SlabBox, mask: Array) -> tuple[int, ...] | None:
+    """Global index of the first true entry, in C order of the data; the mask has the axes of slabs."""
+    xp = walk.xp
+    if not bool(xp.any(mask)):
+        return None
+    lengths = [box.slices[axis].stop - box.slices[axis].start for axis in walk.axis_order]
+    mask = xp.reshape(xp.broadcast_to(mask, box.shape), tuple(lengths))
+    mask = xp.permute_dims(mask, tuple(int(i) for i in np.argsort(walk.axis_order)))
+    places = zip(walk.start, box.slices, first_true(mask, xp), strict=True)
+    return tuple(start + span.start + i for start, span, i in places)

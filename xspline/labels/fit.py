@@ -572,7 +572,6 @@ def solution_of(
         "error": dict(smoothing.error),
         "functions": dict(smoothing.resolution.functions),
         "limited": list(smoothing.resolution.limited),
-        "full": list(smoothing.resolution.full),
         "visible": smoothing.resolution.visible,
     }
     if smoothing.gap_error:

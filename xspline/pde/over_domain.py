@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from scipy.special import stdtrit
 
-from xspline.labels import evaluation
 from xspline.labels.field import Field
 from xspline.pde.profile.axes import Array, Unsuitable
-from xspline.pde.profile.estimate import Profile, profile
+from xspline.pde.profile.estimate import Estimates, profile
 from xspline.pde.profile.information import IMPROBABLE
 from xspline.pde.profile.problem import EquationProblem, member, problem_of
 from xspline.pde.results import (
     ENOUGH,
     LEVEL,
-    LONG_NAMES,
     ROUGH,
+    as_dataset,
     low_degrees,
     not_real,
     of_the_space,
     units_of_names,
-    varying_variables,
     with_roots,
 )
 from xspline.pde.text import unit_powers
@@ -50,25 +47,6 @@ _UNTOLD = (
     "errors are withheld: the smooth test functions of this space do not tell the constants apart; use more knots, or "
     "leave out terms"
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Estimates:
-    """Constants as the powers in which they enter, of one member of a batch."""
-
-    value: Array
-    covariance: Array
-    factor: float
-    weak: Array
-    weak_covariance: Array
-    remarks: tuple[str, ...] = ()
-    profile: Profile | None = None
-
-    @staticmethod
-    def nothing(count: int) -> Estimates:
-        """Return NaN for all constants."""
-        value, matrix = np.full(count, np.nan), np.full((count, count), np.nan)
-        return Estimates(value, matrix, math.nan, value, matrix)
 
 
 @single_threaded_blas()
@@ -102,7 +80,7 @@ def over_domain(
     members = [
         _estimates(problem_of(field, equations, names, given, variables, index), method)
         if all(_tells(field, name, index) for name in variables)
-        else Estimates.nothing(len(powers))
+        else Estimates.without_errors(np.full(len(powers), np.nan))
         for index in np.ndindex(*shapes[0])
     ]
     return dataset_of(field, equations, given, members, powers, method, remark)
@@ -130,24 +108,13 @@ def _estimates(problem: EquationProblem, method: str) -> Estimates:
         weak = problem.weak(combinations=16)
         left = max(sum(int(s.count) for s in problem.sums.values()) - len(weak.value), 1)
         factor = float(stdtrit(left, (1 + LEVEL) / 2))
-        if weak.probability < IMPROBABLE or np.isnan(weak.covariance).any():
-            told = weak.probability < IMPROBABLE
-            nothing = np.full(weak.covariance.shape, np.nan)
-            remark = _INADEQUATE.format(weak.probability) if told else _UNTOLD
-            return Estimates(weak.value, nothing, factor, weak.value, nothing, (remark,))
-        covariance = weak.covariance + np.diag(problem.weak_resolution(weak) ** 2)
-        return Estimates(weak.value, covariance, factor, weak.value, covariance)
-    return of_profile(problem, profile(problem))
-
-
-def of_profile(problem: EquationProblem, outcome: Profile) -> Estimates:
-    """Return the constants of a profile of fits without batch dimensions."""
-    weak = outcome.weak
-    left = max(problem.search.data.count - outcome.freedom, 1)
-    factor = float(stdtrit(left, (1 + LEVEL) / 2))
-    return Estimates(
-        outcome.value, outcome.covariance, factor, weak.value, weak.covariance, outcome.remarks, outcome
-    )
+        own = Estimates.without_errors(weak.value, factor)
+        if weak.probability < IMPROBABLE:
+            return replace(own, remarks=(_INADEQUATE.format(weak.probability),))
+        if np.isnan(weak.covariance).any():
+            return replace(own, remarks=(_UNTOLD,))
+        return replace(own, covariance=weak.covariance + np.diag(problem.weak_resolution(weak) ** 2))
+    return profile(problem).estimates
 
 
 def dataset_of(
@@ -163,59 +130,52 @@ def dataset_of(
     first = field.variables[equations[0].values[0].variable]
     batch, shape = first.batch_dims, first.batch_shape
 
-    def stacked(values: Sequence[Any]) -> Array:
-        array = np.asarray(values, dtype=np.float64)
+    def each(name: str) -> Array:
+        array = np.array([getattr(m, name) for m in members])
         return array.reshape((*shape, *array.shape[1:]))
 
-    raw, covariance = stacked([m.value for m in members]), stacked([m.covariance for m in members])
-    error, factor = _errors(covariance), stacked([m.factor for m in members])
-    columns = with_roots(powers, raw, error, factor, _ends(members, stacked) if method == "profile" else None)
+    raw = each("value")
+    covariance = each("covariance")
+    factor = each("factor")
+    ends = (each("lower"), each("upper")) if method == "profile" else None
+    columns = with_roots(powers, raw, _errors(covariance), factor, ends)
     slopes = _slopes(powers, raw, columns["estimate"])
     variables: dict[str, Any] = {
         key: (("parameter", *batch), np.moveaxis(v, -1, 0)) for key, v in columns.items()
     }
-    both = covariance * slopes[..., :, None] * slopes[..., None, :]
-    variables["covariance"] = (("parameter", "other", *batch), np.moveaxis(both, (-2, -1), (0, 1)))
+    squares = slopes[..., :, None] * slopes[..., None, :]
+    both = np.moveaxis(covariance * squares, (-2, -1), (0, 1))
+    variables["covariance"] = (("parameter", "other", *batch), both)
     if method == "profile":
-        weak = stacked([m.weak for m in members])
-        own = with_roots(powers, weak, _errors(stacked([m.weak_covariance for m in members])), factor)
-        variables["weak"] = (("parameter", *batch), np.moveaxis(own["estimate"], -1, 0))
-        variables["weak_stderr"] = (("parameter", *batch), np.moveaxis(own["stderr"], -1, 0))
-        variables |= _diagnosis(members, stacked, slopes, batch)
+        weak = with_roots(powers, each("weak"), _errors(each("weak_covariance")), factor)
+        own = {"weak": weak["estimate"], "weak_stderr": weak["stderr"]}
+        own["resolution"] = each("resolution") * np.abs(slopes)
         if len(field.statistics.parts) > 1:
-            unknown = np.full((len(powers), len(powers)), np.nan)
-            by_holders = stacked([unknown if p.profile is None else p.profile.by_holders for p in members])
-            both = by_holders * slopes[..., :, None] * slopes[..., None, :]
-            variables["holder_stderr"] = (("parameter", *batch), np.moveaxis(_errors(both), -1, 0))
+            own["holder_stderr"] = _errors(each("by_holders") * squares)
+        variables |= {key: (("parameter", *batch), np.moveaxis(v, -1, 0)) for key, v in own.items()}
+        scalars = ("sigma", "adequacy", "probability", "converged")
+        variables |= {name: (batch, each(name)) for name in scalars}
     derived, remarks = _units(equations, given, field)
-    names = [power.parameter for power in powers]
-    coords: dict[Hashable, Any] = {"parameter": names, "other": names}
-    coords["units"] = ("parameter", [derived.get(name, "") for name in names])
-    coords |= {n: c.variable for n, c in first.batch.coords.items() if set(c.dims) <= set(batch)}
-    described: dict[Hashable, Any] = {
-        key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()
-    }
-    checks = _checks(members, powers, raw)
+    checks = _checks(members, powers, raw, method)
     space = [text for text in of_the_space(equations, field, ENOUGH) if not any(text in c for c in checks)]
     checks += [*space, *remarks, remark]
-    for varying in {n: v for e in equations for n, v in e.varying.items()}.values():
-        unit = derived.get(varying.parameter(varying.indices[0]), "")
-        functions, labels, said = varying_variables(varying, powers, raw, covariance, factor, unit, batch)
-        described, coords, checks = {**described, **functions}, {**coords, **labels}, [*checks, said]
-    text = "; ".join(equation.text for equation in equations)
-    limited_by = next((m.profile.limited_by for m in members if m.profile and m.profile.limited_by), "")
-    attrs = {
-        "equation": text,
-        "method": method,
-        "limited_by": limited_by,
-        "checks": "; ".join(filter(None, checks)) or "nothing to report",
-        "assumptions": ASSUMPTIONS[method],
-        "history": evaluation.history(first.history, f"recover({text!r}, method={method!r})"),
-    }
-    return xr.Dataset(described, coords, attrs)
+    limited_by = next((m.limited_by for m in members if m.limited_by), "")
+    return as_dataset(
+        equations,
+        method,
+        powers,
+        (raw, covariance, factor),
+        variables,
+        derived,
+        [first],
+        batch,
+        checks,
+        limited_by=limited_by,
+        assumptions=ASSUMPTIONS[method],
+    ).assign_coords(other=[power.parameter for power in powers])
 
 
-def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array) -> list[str]:
+def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array, method: str) -> list[str]:
     """Return what a reader of the estimates should know, each in a sentence without a full stop."""
     remarks = not_real(powers, raw)
     if (undetermined := sum(not np.isfinite(m.value).all() for m in members)) and len(members) > 1:
@@ -223,9 +183,10 @@ def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array) -
     for text in dict.fromkeys(text for m in members for text in m.remarks):
         count = sum(text in m.remarks for m in members)
         remarks.append(text if len(members) == 1 else f"{text} ({count} of {len(members)} batch members)")
+    if method == "profile":
+        return remarks
     with np.errstate(invalid="ignore"):
-        weak = [m for m in members if m.profile is None] or [Estimates.nothing(len(powers))]
-        rough = [np.sqrt(np.diagonal(m.covariance)) > ROUGH * np.abs(m.value) for m in weak]
+        rough = [np.sqrt(np.diagonal(m.covariance)) > ROUGH * np.abs(m.value) for m in members]
     for power, is_rough in zip(powers, np.any(rough, axis=0), strict=True):
         if is_rough and power.constant == power.parameter:
             remarks.append(
@@ -233,33 +194,6 @@ def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array) -
                 "noise hides the field, and then estimates are too small and their intervals too short"
             )
     return remarks
-
-
-def _diagnosis(
-    members: Sequence[Estimates], stacked: Any, slopes: Array, batch: tuple[Hashable, ...]
-) -> dict[str, Any]:
-    """Return the variables that tell whether the errors can be believed."""
-    profiles = [m.profile for m in members]
-
-    def each(name: str) -> Array:
-        return np.asarray(stacked([math.nan if p is None else getattr(p, name) for p in profiles]))
-
-    nothing = np.full(slopes.shape[-1], np.nan)
-    resolution = stacked([nothing if p is None else p.resolution for p in profiles]) * np.abs(slopes)
-    scalars = {name: (batch, each(name)) for name in ("sigma", "adequacy", "probability")}
-    converged = np.array([p is not None and p.converged for p in profiles]).reshape(slopes.shape[:-1])
-    return {
-        "resolution": (("parameter", *batch), np.moveaxis(resolution, -1, 0)),
-        **scalars,
-        "converged": (batch, converged),
-    }
-
-
-def _ends(members: Sequence[Estimates], stacked: Any) -> tuple[Array, Array]:
-    """Return the ends of the intervals of a profile."""
-    nothing = np.full(members[0].value.shape, np.nan)
-    own = [(nothing, nothing) if (p := m.profile) is None else (p.lower, p.upper) for m in members]
-    return stacked([low for low, _ in own]), stacked([high for _, high in own])
 
 
 def _errors(covariance: Array) -> Array:

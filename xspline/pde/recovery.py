@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import xarray as xr
@@ -17,7 +15,7 @@ from xspline.pde.physics.constrained import ConstrainedField, constrained
 from xspline.pde.points.over_points import over_points
 from xspline.pde.profile.axes import Unsuitable
 from xspline.pde.results import ENOUGH, LONG_NAMES, highest_orders
-from xspline.pde.text.equation import Equation, parse
+from xspline.pde.text.equation import Equation, parse_all
 from xspline.pde.text.symbols import Fitted, Names, arguments_code, checked_known
 from xspline.solve import TooLargeError
 from xspline.spaces import BSpline, Space
@@ -274,31 +272,10 @@ def _parsed(
     equation: str | Sequence[str], names: Names, *, with_parameters: bool = True
 ) -> tuple[Equation, ...]:
     """Return the equations; together they use all that is known."""
-    if isinstance(equation, str) or not isinstance(equation, Sequence):
-        return (parse(equation, names, with_parameters=with_parameters),)
-    if not equation:
+    texts = [equation] if isinstance(equation, str) or not isinstance(equation, Sequence) else equation
+    if not texts:
         raise ValueError("there is no equation; pass text, such as 'u_t = D * u_xx', or a list of texts")
-    words = [_words(str(text), names.known) for text in equation]
-    for kind, own in (("known", names.known), ("vary", frozenset(names.vary))):
-        if unused := sorted(own - frozenset.union(*words)):
-            raise ValueError(
-                f"{', '.join(unused)} in {kind}= does not appear in the equations {list(equation)}"
-            )
-
-    def read(text: str, words: frozenset[str]) -> Equation:
-        own = {name: bases for name, bases in names.vary.items() if name in words}
-        mine = replace(names, known=names.known & words, vary=own)
-        return parse(text, mine, with_parameters=with_parameters)
-
-    return tuple(read(text, own) for text, own in zip(equation, words, strict=True))
-
-
-def _words(text: str, known: frozenset[str]) -> frozenset[str]:
-    """Return the names in an equation's text, and the known derivatives that brackets with derivatives may need."""
-    words = frozenset(re.findall(r"[A-Za-z_]\w*", text))
-    if not re.search(r"\)\s*_", text):
-        return words
-    return words | {name for name in known if name.rpartition("_")[0] in words}
+    return parse_all(texts, names, with_parameters=with_parameters)
 
 
 def _fitted(field: FieldBase[Any]) -> Field[Any]:

@@ -7,7 +7,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
+from xspline.labels import evaluation
+from xspline.labels.read.observations import Variable
 from xspline.pde.text import unit_powers
 from xspline.pde.text.equation import Equation, Power
 from xspline.pde.text.symbols import CoordinateSymbol, Fitted, KnownSymbol, Shape, Value, Varying
@@ -39,6 +42,52 @@ ENOUGH = 2  # by how much the degree of a B-spline should exceed the order of a 
 ROUGH = 0.25  # of a constant: an error, or change, from which the field is no longer close to linear in it
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def as_dataset(
+    equations: Sequence[Equation],
+    method: str,
+    powers: Sequence[Power],
+    estimate: tuple[Floats, Floats, Floats],
+    variables: Mapping[str, tuple[tuple[Hashable, ...], Floats]],
+    units: Mapping[str, str],
+    fitted: Sequence[Variable],
+    batch: tuple[Hashable, ...],
+    checks: Sequence[str],
+    **attrs: Any,
+) -> xr.Dataset:
+    """Return the Dataset of ``recover``, with constants that vary over labels of their own.
+
+    `estimate` are the powers that were estimated, [b.., p], their covariance, [b.., p, p], and half the width of an
+    interval in standard errors, [b..]. `variables` have their dimensions, of which `batch` are those of the `fitted`
+    variables.
+    """
+    names = [power.parameter for power in powers]
+    coords: dict[Hashable, Any] = {
+        "parameter": names,
+        "units": ("parameter", [units.get(name, "") for name in names]),
+    }
+    for variable in fitted:
+        coords |= {n: c.variable for n, c in variable.batch.coords.items() if set(c.dims) <= set(batch)}
+    described: dict[Hashable, Any] = {
+        key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()
+    }
+    remarks = list(checks)
+    for varying in {n: v for e in equations for n, v in e.varying.items()}.values():
+        unit = units.get(varying.parameter(varying.indices[0]), "")
+        functions, labels, said = varying_variables(varying, powers, *estimate, unit, batch)
+        described |= functions
+        coords |= labels
+        remarks.append(said)
+    text = "; ".join(equation.text for equation in equations)
+    own = {
+        "equation": text,
+        "method": method,
+        **attrs,
+        "checks": "; ".join(filter(None, remarks)) or "nothing to report",
+        "history": evaluation.history(fitted[0].history, f"recover({text!r}, method={method!r})"),
+    }
+    return xr.Dataset(described, coords, own)
 
 
 def units_of_names(

@@ -72,22 +72,10 @@ def _quantile(share: float, chance: float) -> float:
     Its degrees of freedom are those with which a share of it is beyond three of these, and three at least: where tails
     seem heavier, large errors are better called gross.
     """
-    from scipy.optimize import brentq  # not above: it makes the import of the package longer
-
-    def unit(freedom: float) -> float:
-        return float(MEDIAN / special.stdtrit(freedom, 0.75))
-
-    def excess(freedom: float) -> float:
-        return 2 * float(special.stdtr(freedom, -FAR / unit(freedom))) - share
-
-    fewest, most = 3.0, 200.0
-    if excess(fewest) <= 0:
-        freedom = fewest
-    elif excess(most) >= 0:
-        freedom = most
-    else:
-        freedom = float(brentq(excess, fewest, most))
-    return -unit(freedom) * float(special.stdtrit(freedom, chance))
+    freedom = np.geomspace(3.0, 200.0, 100)
+    shares = 2 * special.stdtr(freedom, FAR / MEDIAN * special.stdtrit(freedom, 0.25))
+    own = float(np.interp(-share, -shares, freedom))
+    return MEDIAN * float(special.stdtrit(own, chance) / special.stdtrit(own, 0.25))
 
 
 def correlation(pairs: list[Pairs]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
@@ -32,20 +32,15 @@ _distinct: WeakKeyDictionary[Gram, tuple[Gram, NDArray[np.int64]]] = WeakKeyDict
 
 def _different(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
     batch = gram.batch
-    spanning = [f for term in gram.terms for f in term if f.axes]
-    chosen: NDArray[np.int64] | slice
-    if any(math.prod(f.batch) != 1 for f in spanning):
-        if sum(math.prod(f.pairs.shape[: 2 * len(f.axes)]) for f in spanning) <= FEW:
-            return taken(gram, slice(None)), np.arange(math.prod(batch)).reshape(batch)
-        leaders = leaders_of(_hashes(_rows(gram), math.prod(batch)), _rows(gram))
-        leads = leaders == np.arange(len(leaders))
-        index = (np.cumsum(leads) - 1)[leaders]
-        chosen = slice(None) if leads.all() else np.flatnonzero(leads)
-    else:
-        v = [np.broadcast_to(f.pairs, batch).ravel() for term in gram.terms for f in term if not f.axes]
-        stacked = np.array(v or [np.ones(math.prod(batch))])
-        alike = stacked[0] if len(stacked) == 1 else stacked  # sorting numbers is faster than columns
-        _, chosen, index = np.unique(alike, axis=-1, return_index=True, return_inverse=True)
+    count = math.prod(batch)
+    spanning = [f for term in gram.terms for f in term if f.axes and math.prod(f.batch) != 1]
+    if spanning and sum(math.prod(f.pairs.shape[: 2 * len(f.axes)]) for f in spanning) <= FEW:
+        return taken(gram, slice(None)), np.arange(count).reshape(batch)
+    _, leader, index = np.unique(_hashes(gram), return_index=True, return_inverse=True)
+    leaders = leader[index]  # of each member the first one with its hash
+    if len(leader) == count or any((bits != bits[:, leaders]).any() for bits in _rows(gram)):
+        return taken(gram, slice(None)), np.arange(count).reshape(batch)
+    chosen, index = np.unique(leaders, return_inverse=True)
     return taken(gram, chosen), index.reshape(batch)
 
 
@@ -60,38 +55,15 @@ def _rows(gram: Gram) -> Iterator[NDArray[np.uint64]]:
             yield np.ascontiguousarray(flat[first : first + step], dtype=np.float64).view(np.uint64)
 
 
-def _hashes(rows: Iterable[NDArray[np.uint64]], count: int) -> NDArray[np.uint64]:
-    """A number for each batch member that tells most of those apart that differ: all are hashed at a time."""
+def _hashes(gram: Gram) -> NDArray[np.uint64]:
+    """A number for each batch member that tells members apart that differ, but for a chance of 2⁻⁶⁴ each pair."""
     random, shift = np.random.default_rng(0), np.uint64(32)
-    hashes = np.zeros(count, dtype=np.uint64)
-    for bits in rows:
+    hashes = np.zeros(math.prod(gram.batch), dtype=np.uint64)
+    for bits in _rows(gram):
         odd = random.integers(2**64, size=(len(bits), 1), dtype=np.uint64) | np.uint64(1)
         mixed = (bits ^ (bits >> shift)) * odd
         hashes += (mixed ^ (mixed >> shift)).sum(axis=0, dtype=np.uint64)
     return hashes
-
-
-def leaders_of(hashes: NDArray[np.uint64], rows: Iterable[NDArray[np.uint64]]) -> NDArray[np.int64]:
-    """For each column of a matrix the first one with the same numbers, [members].
-
-    A column is compared with the first one of its hash alone: where the two differ, it stands for itself. `hashes`,
-    [members], are equal where columns are; `rows` gives the matrix, [some rows, members] at a time.
-    """
-    order = np.argsort(hashes)
-    starts = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order[:1]]))
-    leaders = np.empty(len(order), dtype=np.int64)
-    leaders[order] = np.repeat(np.minimum.reduceat(order, starts), np.diff(starts, append=len(order)))
-    followers = np.flatnonzero(leaders != np.arange(len(leaders)))
-    differ = np.zeros(len(followers), dtype=bool)
-    for bits in rows if len(followers) else ():
-        differ |= (bits[:, followers] != bits[:, leaders[followers]]).any(axis=0)
-    leaders[followers[differ]] = followers[differ]
-    return leaders
-
-
-def systems_between(gram: Gram, start: int, stop: int) -> Gram:
-    """Systems `start` to `stop` of a Gram with one batch axis."""
-    return taken(gram, slice(start, stop))
 
 
 def taken(gram: Gram, chosen: NDArray[np.int64] | slice) -> Gram:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-GIB = 2**30
-
 
 @dataclass(frozen=True)
 class CostModel:
@@ -19,13 +17,9 @@ class CostModel:
     iterative_handicap_flops: float = 5e11
     # flops, some minutes, of a solver that takes over unasked where iterations do not converge. Chosen.
     max_fallback_flops: float = 5e12
-    # iterations after which another solver, if there is one, takes over. Measured (`python -m benchmarks solve`):
-    # systems that converge at all take 2 to 51.
-    fallback_iterations: int = 100
-    # iterations that a solve is expected to take. Measured (`python -m benchmarks solve`): 9 to 22.
+    # iterations that a solve is expected to take. Measured (`python -m benchmarks solve`): 9 to 22; of what is nearly a
+    # product 10 where single values are missing, 60 with blocks.
     expected_iterations: int = 20
-    # those of a solve of what is nearly a product. Measured: 10 where single values are missing, 60 with blocks.
-    nearly_iterations: int = 20
     # time of a flop of the iterative solvers, which wait for memory, over that of a flop of LAPACK. Estimate.
     flop_penalty: float = 5.0
     # flops that the host does in the time in which a system travels to a GPU and back. Estimate, not measured.
@@ -35,8 +29,6 @@ class CostModel:
     gpu_speedup: float = 50.0
     # share of the memory of a GPU for dense systems; the rest is for sums and for what others run there. Chosen.
     gpu_memory_share: float = 0.75
-    # coefficients of a dense system on a GPU: 31 bits count the entries of its matrix
-    max_gpu_coefficients: int = 46_340
     # vectors of P numbers that conjugate gradients and products hold, about. Counted in the code.
     iterative_vectors: int = 18
     # flops in the time that each small matrix of nested dissection takes beside its own, some 0.06 ms, for calls
@@ -49,7 +41,9 @@ class CostModel:
     # vectors of P numbers that multigrid solves for at a time, with their residuals and directions, and its
     # probes. Measured: some 180 over 48 x 96 coefficients.
     probing_vectors: int = 200
-    dense_matrices: int = 3  # matrices that a dense solver works with: a system, its root and its inverse
+    dense_matrices: int = (
+        3  # matrices beside the root that a dense solver works with: a system, its inverse, both
+    )
     # vectors of P numbers beside a solver: right-hand sides, solutions, residuals. Counted in the code.
     result_vectors: int = 12
     # solvers that a search for the smoothing holds at a time: of its last two points and of a trial
@@ -57,14 +51,12 @@ class CostModel:
     # flops from which several factorisations side by side are worth their threads. Measured: subtrees of 6e8
     # flops take 1 to 8 % more processor time on two threads than on one.
     threaded_flops: float = 5e8
-    parallel_bytes: float = 1.5 * GIB  # bytes of bands that are factorised side by side at most. Chosen.
     # bytes of factorisations that a single solve keeps for later questions; a search for the smoothing, which
     # uses them again and again, keeps a quarter of the memory. Chosen.
     kept_bytes: float = 2**28
-    slab_numbers: int = (
-        1 << 18
-    )  # numbers that one batched factorisation takes at once, to stay in a cache. Estimate.
-    slab_systems: int = 512  # the fewest systems of it. Estimate.
+    # numbers that one batched factorisation takes at once, to stay in a cache; of large systems it takes more, as many
+    # systems as the square root of this. Estimate.
+    slab_numbers: int = 1 << 18
     # P (u + 1) of the largest systems that are faster factorised many at a time than one by one in LAPACK. Estimate.
     max_batched_numbers: int = 64 * 64
     min_batch: int = 32  # systems from which they are factorised many at a time. Estimate.
@@ -84,25 +76,16 @@ class CostModel:
     values_per_second: float = 1.5e8
     # rows of a coordinate that it locates, one for each point. Measured: 0.8e7 to 1.3e7.
     rows_per_second: float = 1e7
-    # flops of a factorisation, some tenths of a second, from which problems with fewer knots give the start of a
+    # flops of a factorisation, some tenths of a second, from which a problem with fewer knots gives the start of a
     # search for the smoothing. Chosen.
     coarse_start_flops: float = 1e9
-    # flops of a factorisation from which a search for the smoothing ends at a step of 2 % in λ, which leaves an
-    # error of its square and saves one or two factorisations. Chosen.
-    close_search_flops: float = 1e10
-    # share of the flops of a factorisation up to which one with fewer knots may give the start; those beyond save
-    # less than they cost. Chosen.
-    coarse_share: float = 0.25
-    # flops of a factorisation, about a second, up to which searches begin at several places. Chosen.
-    several_starts_flops: float = 2e10
     # flops of a factorisation, some seconds, from which iterations estimate REML where that is faster. Measured:
     # over 29 x 29 x 23 cubic splines, 5e10 flops, a search takes 19 CPU seconds either way; over 30 x 70 x 23,
     # 2e11 flops, 71 to 77, and 47 by iterations.
     max_exact_reml_flops: float = 3e10
     # P² times the number of systems up to which traces of products of inverses, which take P solves a system, are
-    # exact: for REML, whose Hessian alone needs them. Chosen.
-    exact_reml_entries: int = 150**2
-    exact_gcv_entries: int = 1500**2  # likewise for GCV, whose gradient needs them. Chosen.
+    # exact. Chosen.
+    exact_entries: int = 150**2
     # draws from which these traces are estimated beyond, over all systems: the most, as many as GCV takes. Chosen.
     most_draws: int = 32
     least_draws: int = 4  # the fewest of REML, where they only steer. Chosen.

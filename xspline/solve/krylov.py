@@ -21,10 +21,12 @@ LinearMap = Callable[[Array], Array]
 
 TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
 MAX_ITERATIONS = 400
+AT_ONCE = (
+    1 << 20
+)  # numbers of vectors that are iterated on side by side; the Lanczos process keeps some 40 of each
 SEED = 20240229  # of the probes
-STALLED = 50  # iterations without a residual of half the size, after which a run ends
 PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
-PROBED = 200_000  # numbers of all probes: estimates scatter like 1 / √(probes · P), log λ by some 0.003
+PROBED = 200_000  # numbers of all probes: estimates scatter like 1 / √(probes · P), log λ by some 0.015
 ROOT_TOLERANCE = (
     3e-4  # relative change of a root over four steps that ends them: some 20 to 60 steps, and 160 at most
 )
@@ -35,7 +37,6 @@ def conjugate_gradients(
     precondition: LinearMap,
     rhs: Array,
     tolerance: float,
-    most: int = MAX_ITERATIONS,
     diagonal: Array | None = None,
 ) -> tuple[Array, int, float]:
     """A⁻¹ rhs for several right-hand sides [m, ..] side by side.
@@ -49,7 +50,7 @@ def conjugate_gradients(
     def correct(r: Array, share: Array, left: int) -> tuple[Array, int]:
         return descend(matvec, precondition, r, share * norm_of(r), left)
 
-    return refined(lambda x: rhs - matvec(x), correct, rhs, tolerance, most, diagonal)
+    return refined(lambda x: rhs - matvec(x), correct, rhs, tolerance, diagonal)
 
 
 def refined(
@@ -57,7 +58,6 @@ def refined(
     correct: Callable[[Array, Array, int], tuple[Array, int]],
     rhs: Array,
     tolerance: float,
-    most: int,
     diagonal: Array | None = None,
 ) -> tuple[Array, int, float]:
     """Solutions that runs of iterations correct until their true residuals, b − A x, are small enough.
@@ -71,14 +71,16 @@ def refined(
     x, r, count, worst = np.zeros_like(rhs), rhs, 0, np.ones(len(rhs))
     for _ in range(3):  # runs, each of which refines the solution of the last one
         last = float(worst.max())
-        step, iterations = correct(r, np.minimum(tolerance / np.maximum(worst, tolerance), 1.0), most - count)
+        step, iterations = correct(
+            r, np.minimum(tolerance / np.maximum(worst, tolerance), 1.0), MAX_ITERATIONS - count
+        )
         x, count = x + step, count + iterations
         r = residual(x)
         worst = norm_of(r) / norm
         rounding = 0.0 if diagonal is None else 4 * np.finfo(np.float64).eps * norm_of(diagonal * x) / norm
         if (worst <= np.maximum(tolerance, rounding)).all():
             return x, count, float(worst.max())
-        if not worst.max() < last / 2 or count >= most:
+        if not worst.max() < last / 2 or count >= MAX_ITERATIONS:
             break
     raise ConvergenceError(
         f"conjugate gradients for {math.prod(rhs.shape[1:])} coefficients stand at a relative residual of "
@@ -91,18 +93,11 @@ def refined(
 def descend(
     matvec: LinearMap, precondition: LinearMap, r: Array, goal: Array, most: int
 ) -> tuple[Array, int]:
-    """Preconditioned conjugate gradients (Hestenes and Stiefel 1952) until all residuals are at the goal [m].
-
-    Ends too where the best residuals have not been halved for `STALLED` iterations.
-    """
+    """Preconditioned conjugate gradients (Hestenes and Stiefel 1952) until all residuals are at the goal [m]."""
     x, p, r, before = np.zeros_like(r), np.zeros_like(r), r.copy(), np.zeros_like(goal)
-    least, improved_at = np.inf, 0
     for count in range(most + 1):
-        distance = float(np.max(norm_of(r) - goal))
-        if distance <= 0 or count == most or count - improved_at == STALLED:
+        if count == most or (norm_of(r) <= goal).all():
             break
-        if distance < least / 2:
-            least, improved_at = distance, count
         tell(f"iteration {count + 1} of at most {most}")
         z = precondition(r)
         now = dot(r, z)

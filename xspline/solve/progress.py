@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 LOGGER = logging.getLogger("xspline")
 PATIENCE_S = 2.0  # seconds that work may take before a line says how far it is
 INTERVAL_S = 0.5  # between two looks of the line: what is told more often is not read
-TICK_S = 1.0  # between two where nothing is told
-THREAD = "xspline progress"
 
 
 def is_main_thread() -> bool:
@@ -29,8 +27,7 @@ def is_main_thread() -> bool:
 class StatusLine:
     """What is being done, as a context: from `PATIENCE_S` on a line on stderr says it, where somebody watches.
 
-    Work within work is added to the line, which the outermost wipes at its end; until then a thread beside the work
-    keeps its seconds up to date.
+    Work within work is added to the line, which the outermost wipes at its end.
     """
 
     def __init__(self, text: str) -> None:
@@ -61,57 +58,31 @@ def counted(total: int, step: int, text: str) -> Iterator[int]:
 
 
 class _Screen:
-    """The one line of this process, what it is about, innermost last, and the thread that keeps it up to date."""
+    """The one line of this process, and what it is about, innermost last."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
         self.lines: list[StatusLine] = []
         self.width, self.start, self.shown_at = 0, 0.0, 0.0
-        self.done: threading.Event | None = None
-        self.thread: threading.Thread | None = None
 
     def push(self, line: StatusLine) -> None:
-        if sys.stderr is None or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
-            return
-        if not is_main_thread():
-            return
-        with self.lock:
+        watched = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+        if watched and is_main_thread():
+            if not self.lines:
+                self.start, self.shown_at = time.monotonic(), 0.0
             self.lines.append(line)
-            if len(self.lines) == 1:
-                self.start, self.shown_at, self.done = time.monotonic(), 0.0, threading.Event()
-                self.thread = threading.Thread(target=self.keep, args=(self.done,), name=THREAD, daemon=True)
-                self.thread.start()
 
     def pop(self, line: StatusLine) -> None:
-        with self.lock:
-            if line not in self.lines:
-                return
+        if line in self.lines:
             self.lines.remove(line)
-            if self.lines:
-                return
-            thread, done = self.thread, self.done
-            self.thread = self.done = None
-        if done is not None and thread is not None:
-            done.set()
-            thread.join()
-        if self.width:
-            self.write("")
+            if self.width and not self.lines:
+                self.write("")
 
     def tell(self, detail: str) -> None:
-        if self.lines and is_main_thread():
-            with self.lock:
-                self.lines[-1].detail = detail
-                self.show(INTERVAL_S)
-
-    def keep(self, done: threading.Event) -> None:
-        while not done.wait(TICK_S):
-            with self.lock:
-                if self.lines and not done.is_set():
-                    self.show(TICK_S)
-
-    def show(self, pause: float) -> None:
+        if not self.lines or not is_main_thread():
+            return
+        self.lines[-1].detail = detail
         now = time.monotonic()
-        if now - self.start >= PATIENCE_S and now - self.shown_at >= pause:
+        if now - self.start >= PATIENCE_S and now - self.shown_at >= INTERVAL_S:
             parts = (f"{line.text}, {line.detail}" if line.detail else line.text for line in self.lines)
             self.write(f"{': '.join(parts)}, {now - self.start:.0f} s")
             self.shown_at = now

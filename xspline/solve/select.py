@@ -8,16 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xspline.solve.batch import distinct
-from xspline.solve.costs import GIB
 from xspline.solve.direct.band import Ordering, band_operations, narrowest
 from xspline.solve.direct.cholesky import PANEL
 from xspline.solve.direct.device import gpu_room
-from xspline.solve.direct.dissection import cost_of, dissection_operations, dissects
+from xspline.solve.direct.dissection import LEAF, cost_of, dissection_operations, dissects
 from xspline.solve.direct.solver import side_by_side
 from xspline.solve.errors import TooLargeError
 from xspline.solve.kronecker.product import Product, nearly_split, product_of, ridge_of, split
 from xspline.solve.multigrid.schwarz import inverse_costs
-from xspline.solve.multigrid.spaces import MAX_AXES
 from xspline.solve.parallel import Resources
 from xspline.solve.system import Choice
 from xspline.spaces import Frame
@@ -35,9 +33,9 @@ SOLVERS = {
     "conjugate gradients with the solver of that product; error bars from draws",
     "banded": "any system: a Cholesky factorisation of a band",
     "dissection": "any system: a Cholesky factorisation by nested dissection, where a band would be wide",
-    "dense": "any system: a Cholesky factorisation of a full matrix",
-    ITERATIVE: f"any system over up to {MAX_AXES} coordinates: conjugate gradients with multigrid; error bars from "
-    "draws",
+    "dense": "any system: a Cholesky factorisation of a full matrix, on a GPU if there is one",
+    ITERATIVE: "any system but of unions with a long B-spline and of where=: conjugate gradients with multigrid; error "
+    "bars from draws",
 }
 """The names of the solvers, with what each is for."""
 
@@ -134,6 +132,8 @@ class _Structure:
     @property
     def general_reason(self) -> str:
         """Why a system does not fall into smaller ones."""
+        if not self.gram.terms:
+            return "there are no observations"
         if len(self.gram.terms) > 1:
             return f"a sum of {len(self.gram.terms)} products has no common eigenvectors"
         if sum(bool(f.axes) for f in self.gram.terms[0]) == 1:
@@ -155,14 +155,15 @@ class _Structure:
         working = making * (2 * stripes + 5 * pairs + window + (band if systems > 1 else 0))
         return self.kept_bytes(systems, band + 2 * pairs) + working + self.search_bytes(size)
 
-    def dissection_bytes(self, systems: int, frame: Frame) -> int:
+    def dissection_bytes(self, systems: int, frame: Frame, leaf: int = LEAF) -> int:
         """Return the same of systems by nested dissection."""
-        cost = cost_of(frame)
+        cost = cost_of(frame, leaf)
         size = math.prod(frame.sizes)
         pairs = 8 * size * math.prod(frame.offsets)
         entries = size * (math.prod(2 * o - 1 for o in frame.offsets) + 1) // 2
         # Beside L: pairs, index arrays of the entries and their sorting, what waits for its parents, one more L.
-        working = 8 * self.resources.cores * cost.waiting + 5 * pairs + 40 * entries + self.search_bytes(size)
+        threads = min(self.resources.cores, max(systems, cost.fronts))
+        working = 8 * threads * cost.waiting + 5 * pairs + 40 * entries + self.search_bytes(size)
         return (
             self.kept_bytes(systems, 8 * cost.numbers + 2 * pairs)
             + working
@@ -185,7 +186,7 @@ class _Structure:
         if not self.is_grid:
             return None
         if self.has_ridge:
-            split_up = self._split_up()
+            split_up = self.separable()
             return None if split_up is None else replace(split_up, name="spectral")
         terms = self.penalty.terms
         if any(len(f.axes) != 1 for term in terms for f in term):
@@ -205,10 +206,6 @@ class _Structure:
         return Choice("spectral", reason, nbytes, self.systems * operations, exact=False)
 
     def separable(self) -> Choice | None:
-        """Propose eigenvectors of some factors, where others span several coordinates or are smoothed."""
-        return None if self.is_grid and self.has_ridge else self._split_up()
-
-    def _split_up(self) -> Choice | None:
         """Propose eigenvectors of all factors that the penalty shares but the main one."""
         frame = self.frame
         parts = None if self.product is None else split(self.product, self.penalty, frame)
@@ -236,12 +233,12 @@ class _Structure:
         """Propose iterations with the solver of the product that G nearly is."""
         if (nearly := nearly_split(self.gram, self.penalty, self.frame)) is None:
             return None
-        near = replace(self, product=nearly[0])._split_up()
+        near = replace(self, product=nearly[0]).separable()
         costs = self.resources.costs
         if near is None:
             return None
         products = math.prod(self.frame.sizes) * math.prod(2 * o - 1 for o in self.frame.offsets)
-        operations = near.operations + costs.nearly_iterations * costs.flop_penalty * 2 * products
+        operations = near.operations + costs.expected_iterations * costs.flop_penalty * 2 * products
         reason = f"nearly a product: iterations with {near.reason}"
         pairs = 8 * math.prod((*self.frame.sizes, *self.frame.offsets))
         nbytes = near.nbytes + 3 * pairs  # G multiplied out, in the order of its products, and in the making
@@ -269,11 +266,7 @@ class _Structure:
         size = self.ordering.size
         costs = self.resources.costs
         reason = f"a bandwidth of {self.ordering.bandwidth} is wide for {size} coefficients"
-        nbytes = (
-            self.kept_bytes(self.systems, 8 * size**2)
-            + costs.dense_matrices * 8 * size**2
-            + self.search_bytes(size)
-        )
+        nbytes = self.dissection_bytes(self.systems, self.frame, size) + costs.dense_matrices * 8 * size**2
         choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, self.systems * size**3 / 3)
         operations = self.systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
         roomy = gpu_room(self.resources, size) >= 8 * size**2 and not any(self.frame.everywhere)
@@ -287,13 +280,12 @@ class _Structure:
         costs = self.resources.costs
         # Draws take roots of the penalty, which are known of factors over one coordinate.
         walls = any(len(f.axes) > 1 for term in self.penalty.terms for f in term)
-        if len(frame.sizes) > MAX_AXES or any(frame.everywhere) or walls:
+        if any(frame.everywhere) or walls:
             return None
-        axes = list(zip(frame.sizes, frame.offsets, frame.periodic, strict=True))
-        banded = [o < k or circle for k, o, circle in axes]
-        numbers, operations = inverse_costs(frame.sizes, frame.offsets, banded)
         size = math.prod(frame.sizes)
         pairs = size * math.prod(frame.offsets)
+        axes = list(zip(frame.sizes, frame.offsets, frame.periodic, strict=True))
+        numbers, operations = inverse_costs([(k, o, o < k or circle) for k, o, circle in axes])
         products = size * math.prod(min(2 * o - 1, k) for k, o, _ in axes)
         operations += costs.expected_iterations * 8 * (2 * numbers + products)
         reason = (
@@ -322,32 +314,17 @@ def _inadmissible(solver: str, structure: _Structure, *, admitted: bool) -> str:
             "solver out, or pass strengths, as in xs.Roughness(1e-4), or penalty='reml', which it estimates"
         )
     if solver == ITERATIVE:
-        count = len(structure.frame.sizes)
-        if count <= MAX_AXES:
-            return "solver='iterative' takes neither unions with a long B-spline nor where=: leave solver out"
-        return f"solver='iterative' takes up to {MAX_AXES} coordinates, not {count}; leave solver out"
+        return "solver='iterative' takes neither unions with a long B-spline nor where=: leave solver out"
     needs = {
         "spectral": "one product of a factor for each of several coordinates (a full grid)",
-        "separable": "one product of a factor over several coordinates and others (a static mask) and a ridge or no "
-        "penalty, or any product and a SpaceTime penalty or one that smooths the coordinates of some factors only",
+        "separable": "one product of several factors, and none or a ridge, a penalty that smooths the coordinates of "
+        "some factors only, or SpaceTime",
         NEARLY_SEPARABLE: "what is nearly a product, and none, with a SpaceTime penalty along season, trend and events",
     }[solver]
-    terms = structure.gram.terms
-    spanning = [f for f in terms[0] if f.axes] if terms else []
-    widths = ", ".join(str(len(f.axes)) for f in spanning)
-    if not terms:
-        what = "they hold no observations"
-    elif len(terms) > 1:
-        what = f"they are a sum of {len(terms)} products"
-    elif any(math.prod(f.batch) != 1 for f in spanning):
-        what = f"they are one product over {widths} coordinates whose weights or gaps differ within the batch"
-    elif all(len(f.axes) == 1 for f in spanning):
-        what = "they are one product of a factor for each coordinate"
-    else:
-        what = f"they are one product of factors over {widths} coordinates"
-    if structure.is_product and not structure.has_ridge and solver == "separable":
-        what += " but the penalty is on all of them"
-    return f"solver={solver!r} needs {needs}; of these statistics {what}; leave solver out, or pass solver='banded'"
+    reason = structure.general_reason
+    if solver == "spectral" and structure.is_product:
+        reason = "a factor of the data or of the penalty spans several coordinates"
+    return f"solver={solver!r} needs {needs}; here {reason}; leave solver out, or pass solver='banded'"
 
 
 def _too_large(choice: Choice, structure: _Structure, exact: bool) -> TooLargeError:
@@ -359,7 +336,7 @@ def _too_large(choice: Choice, structure: _Structure, exact: bool) -> TooLargeEr
     article = "an" if choice.name == ITERATIVE else "a"
     cause = (
         f"{article} {choice.name} solve for P = {structure.ordering.size} coefficients needs about {choice.nbytes} "
-        f"bytes ({choice.nbytes / GIB:.1f} GiB), more than the {structure.resources.memory / GIB:.1f} GiB of this "
+        f"bytes ({choice.nbytes / 2**30:.1f} GiB), more than the {structure.resources.memory / 2**30:.1f} GiB of this "
         "machine"
     )
     error = TooLargeError(f"{cause} ({choice.reason}); {remedy}")

@@ -19,7 +19,6 @@ from xspline.solve.kronecker.nearly import NearlySeparable
 from xspline.solve.kronecker.pcg import FastDiagonal
 from xspline.solve.kronecker.product import nearly_split, product_of, ridge_of, split
 from xspline.solve.kronecker.separable import Separable
-from xspline.solve.krylov import MAX_ITERATIONS
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalties.roughness import Penalty
 from xspline.solve.progress import StatusLine
@@ -179,20 +178,18 @@ def _solved(
     if not observed.any():
         raise nothing_determined(space, observed.reshape(flat_batch))
     choices = candidates(gram, penalty, frame, solver, exact=exact, resources=resources)
-    fallback = resources.costs.fallback_iterations
     failed = ""
     for choice in choices:
         last = choice is choices[-1]
         try:
-            most = MAX_ITERATIONS if last else fallback
             with on_cores(resources.cores):
-                system = _system(choice, gram, penalty, space, exact, resources, most)
+                system = _system(choice, gram, penalty, space, exact, resources)
                 solved = np.zeros(()) if rhs is None else system.solve(rhs)
             break
         except ConvergenceError:
             if last:
                 raise
-            failed = f"; {choice.name} did not converge in {fallback} iterations"
+            failed = f"; {choice.name} did not converge"
     determined = system.determined & observed.any(axis=tuple(range(len(frame.sizes))))
     if not determined.any():
         observed = observed.reshape(flat_batch)
@@ -205,24 +202,24 @@ def _solved(
 
 
 def _system(
-    choice: Choice, gram: Gram, penalty: Gram, space: Space, exact: bool, resources: Resources, most: int
+    choice: Choice, gram: Gram, penalty: Gram, space: Space, exact: bool, resources: Resources
 ) -> System:
-    """The solver of a choice; an iterative one gives up after `most` iterations."""
+    """The solver of a choice."""
     name = choice.name
     frame = space.frame
     room = resources.bytes_kept(exact)
     if name == ITERATIVE:
         from xspline.solve.multigrid.solver import Iterative  # imports numba
 
-        return Iterative(gram, penalty, space, most=most)
+        return Iterative(gram, penalty, space)
     if name == NEARLY_SEPARABLE and (nearly := nearly_split(gram, penalty, frame)) is not None:
-        expected, parts, axis = nearly
+        expected, parts = nearly
         modes = Separable(parts, frame, room, resources)
-        return NearlySeparable(gram, Gram((expected.factors,)), penalty, frame, modes, axis, most=most)
+        return NearlySeparable(gram, Gram((expected.factors,)), penalty, frame, modes)
     product = product_of(gram, frame)
     if product is not None and name in ("spectral", "separable"):
         if name == "spectral" and ridge_of(penalty) is None:
-            return FastDiagonal(product, penalty, frame, most=most)
+            return FastDiagonal(product, penalty, frame)
         if (apart := split(product, penalty, frame)) is not None:
             return Separable(apart, frame, room, resources)
     if choice.on_gpu:

@@ -37,10 +37,7 @@ def to_device(array: Any, device: str | None) -> Any:
 
 
 def _plain(array: Any) -> np.ndarray:
-    """Return an array that a GPU can hold: in native byte order and C order, masked entries, unknown there, as NaN."""
-    if isinstance(array, np.ma.MaskedArray):
-        kind = array.dtype if array.dtype.kind == "f" else np.float64
-        array = np.ma.filled(array.astype(kind), np.nan)
+    """Return an array that a GPU can hold: in native byte order and C order."""
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
 
 

@@ -1,7 +1,6 @@
 """Compiled loops of contractions: the twins of `engines.ArrayApiEngine`, for NumPy arrays.
 
-`scatter` and `gather` contract one axis of an array with the rows of one coefficient axis, `scatter_products`,
-`gather_products` and `gather_folded` with those of several. `sweep` contracts one axis of values as they are stored.
+`scatter` and `gather` contract one axis of an array with rows, `sweep` one axis of values as they are stored.
 Imported at the first call that needs it; `xspline.spaces.jit` says which rules such modules keep.
 """
 
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.block import Floats, Integers
-from xspline.kernels.rows import GROUP, LineSums, ProductRows, SortedRows
+from xspline.kernels.rows import GROUP, SortedRows
 from xspline.spaces.jit import compiled, internal
 
 Values = NDArray[Any]  # float32 or float64, missing: NaN
@@ -21,7 +20,7 @@ Bytes = NDArray[np.uint8]
 
 COLUMNS = 256  # values at a time: the sums of a cell, 8 KiB for four functions, stay in the cache
 
-# Sums over rows of one coefficient axis: four rows of a cell at a time, all sums of the cell in the cache
+# Sums over rows: four rows of a cell at a time, all sums of the cell in the cache
 
 
 @internal
@@ -87,25 +86,12 @@ def scatter(array: Floats, start: Integers, places: Integers, values: Floats, ou
 
 
 @internal
-def _error(
-    a: Values,
-    reference: float,
-    word: int,
-    bit: int,
-    e: Floats,
-    power: Floats,
-    count: Integers,
-    digest: Integers,
-    known: Bytes,
-) -> None:
-    """A row less the reference, 0 where missing, and what its columns add up to."""
-    zero = np.int64(0)
+def _error(a: Values, reference: float, bit: int, e: Floats, power: Floats, known: Bytes) -> None:
+    """A row less the reference, 0 where missing; its squares are added up, and a bit tells what is known."""
     for r in range(a.size):  # selections, not branches: vector instructions
         is_known = a[r] == a[r]
         e[r] = np.float64(a[r]) - reference if is_known else 0.0
         power[r] += e[r] * e[r]
-        count[r] += np.int64(is_known)
-        digest[r] += word if is_known else zero
         known[r] |= np.uint8(is_known) << bit
 
 
@@ -116,17 +102,13 @@ def _four_errors(
     c: Values,
     d: Values,
     reference: float,
-    words: Integers,
     bit: int,
     e: tuple[Floats, Floats, Floats, Floats],
     power: Floats,
-    count: Integers,
-    digest: Integers,
     known: Bytes,
 ) -> None:
     """`_error` for four rows at once: what their columns add up to is loaded once."""
     e0, e1, e2, e3 = e
-    w0, w1, w2, w3, zero = words[0], words[1], words[2], words[3], np.int64(0)
     for r in range(a.size):
         k0, k1, k2, k3 = a[r] == a[r], b[r] == b[r], c[r] == c[r], d[r] == d[r]
         x0 = np.float64(a[r]) - reference if k0 else 0.0
@@ -135,51 +117,44 @@ def _four_errors(
         x3 = np.float64(d[r]) - reference if k3 else 0.0
         e0[r], e1[r], e2[r], e3[r] = x0, x1, x2, x3
         power[r] += (x0 * x0 + x1 * x1) + (x2 * x2 + x3 * x3)
-        count[r] += (np.int64(k0) + np.int64(k1)) + (np.int64(k2) + np.int64(k3))
-        digest[r] += ((w0 if k0 else zero) + (w1 if k1 else zero)) + (
-            (w2 if k2 else zero) + (w3 if k3 else zero)
-        )
         bits = (np.uint8(k0) | np.uint8(k1) << 1) | (np.uint8(k2) << 2 | np.uint8(k3) << 3)
         known[r] |= np.uint8(bits) << bit
 
 
 @compiled
-def sweep(x: Values, column: int, rows: SortedRows, reference: float, out: LineSums) -> None:
-    """out.sums[p, r, start[i] + places[q]] = sum of values[i, q] e[p, order[i], r], and what goes with it.
+def sweep(
+    x: Values, column: int, rows: SortedRows, reference: float, out: Floats, power: Floats, known: Bytes
+) -> None:
+    """out[p, r, start[i] + places[q]] = sum of values[i, q] e[p, order[i], r], and what goes with it.
 
-    `x`, [before, n, at least column + after], is read from `column` on. e is x - reference, 0 where x is NaN. `out` has
-    sums, Σ e², how many rows are known, the sum of their words, and a bit for each: zeros that are added to.
+    `x`, [before, n, at least column + after], is read from `column` on. e is x - reference, 0 where x is NaN. `power`,
+    Σ e², and `known`, [before, groups, after], a bit for each row of a group, are zeros that are added to.
     """
-    power, count, digest = out.power, out.count, out.digest
-    order, start, values, words = rows.order, rows.start, rows.values, rows.words
+    order, start, values = rows.order, rows.start, rows.values
     (before, after), width = power.shape, rows.places.size
-    total, e = np.empty(width * COLUMNS), np.empty(4 * COLUMNS)
+    total, e = np.empty(width * COLUMNS), np.empty((4, COLUMNS))
     for p in range(before):
         for left in range(0, after, COLUMNS):
             columns = min(COLUMNS, after - left)
             s, i, group = slice(left, left + columns), 0, -1
-            there, sums = slice(column + left, column + left + columns), out.sums[p, s]
+            there, sums = slice(column + left, column + left + columns), out[p, s]
             sums[:] = 0.0
-            e0, e1 = e[:columns], e[COLUMNS : COLUMNS + columns]
-            e2, e3 = e[2 * COLUMNS : 2 * COLUMNS + columns], e[3 * COLUMNS : 3 * COLUMNS + columns]
+            e0, e1, e2, e3 = e[0, :columns], e[1, :columns], e[2, :columns], e[3, :columns]
             for end in rows.ends:
                 first, begin = start[i], i
                 _clear(total, width, columns)
                 while i < end:
                     bit = (i - begin) % GROUP
                     group += bit == 0
-                    known = out.known[p, group, s]
+                    a, bits = x[p, order[i], there], known[p, group, s]
                     if end - i >= 4 and bit <= GROUP - 4:
-                        a, b, c, d = order[i], order[i + 1], order[i + 2], order[i + 3]
-                        _four_errors(
-                            x[p, a, there], x[p, b, there], x[p, c, there], x[p, d, there], reference,
-                            words[i:], bit, (e0, e1, e2, e3), power[p, s], count[p, s], digest[p, s], known,
-                        )  # fmt: skip
+                        b, c = x[p, order[i + 1], there], x[p, order[i + 2], there]
+                        d = x[p, order[i + 3], there]
+                        _four_errors(a, b, c, d, reference, bit, (e0, e1, e2, e3), power[p, s], bits)
                         _add_four(e0, e1, e2, e3, values[i:], total)
                         i += 4
                     else:
-                        a, word = x[p, order[i], there], words[i]
-                        _error(a, reference, word, bit, e0, power[p, s], count[p, s], digest[p, s], known)
+                        _error(a, reference, bit, e0, power[p, s], bits)
                         _add_one(e0, values[i], total)
                         i += 1
                 for r in range(columns):
@@ -246,7 +221,7 @@ def sweep_known(known: Bytes, rows: SortedRows, out: Floats) -> None:
             group += count
 
 
-# Values at rows of one coefficient axis
+# Values at rows
 
 
 @internal
@@ -294,7 +269,7 @@ def gather(array: Floats, start: Integers, places: Integers, values: Floats, out
             results[p, i] = total
 
 
-# Rows of several coefficient axes: products of the values of the axes
+# Values at rows of several coefficient axes: products of the values of the axes
 
 
 @internal
@@ -314,99 +289,6 @@ def _active(table: Floats, row: int, first: int, functions: int, pairs: bool, ou
 
 
 @internal
-def _outer(table: Floats, row: int, functions: Integers, pairs: bool, scratch: Floats, out: Floats) -> int:
-    """Products of the values of one row along all axes but the last, first axis outermost.
-
-    Returns where the last axis begins in the table.
-    """
-    out[0] = 1.0
-    filled, first = 1, 0
-    for axis in range(functions.size - 1):
-        count = _active(table, row, first, functions[axis], pairs, scratch)
-        for i in range(filled - 1, -1, -1):  # backwards: an entry is read before it is overwritten
-            x = out[i]
-            for q in range(count):
-                out[i * count + q] = x * scratch[q]
-        filled *= count
-        first += functions[axis]
-    return first
-
-
-@compiled
-def scatter_products(array: Floats, order: Integers, known: ProductRows, pairs: bool, out: Floats) -> None:
-    """`scatter` for groups of several coefficient axes; `order` sorts the rows by where they start.
-
-    The rows of one cell are summed in a small matrix, which is then added to where its entries belong.
-    """
-    start, places, table, functions = known
-    before, rows, after = array.shape
-    most, last = max(functions), functions[-1]
-    inner = last * (last + 1) // 2 if pairs else last
-    outer = places.size // inner
-    f, v, total = np.empty(outer), np.empty(most * (most + 1) // 2), np.empty((inner, outer))
-    for p in range(before):
-        s = 0
-        while s < rows and after == 1:
-            k, total[:] = start[order[s]], 0.0
-            while s < rows and start[order[s]] == k:
-                i = order[s]
-                x = array[p, i, 0]
-                s += 1
-                if x == 0.0:
-                    continue
-                first = _outer(table, i, functions, pairs, v, f)
-                _active(table, i, first, last, pairs, v)
-                for c in range(inner):
-                    g = v[c] * x
-                    for m in range(outer):
-                        total[c, m] += g * f[m]
-            for m in range(outer):
-                for c in range(inner):
-                    out[p, k + places[m * inner + c], 0] += total[c, m]
-        while s < rows:
-            i = order[s]
-            s += 1
-            first = _outer(table, i, functions, pairs, v, f)
-            _active(table, i, first, last, pairs, v)
-            for m in range(outer):
-                for c in range(inner):
-                    g, k = f[m] * v[c], start[i] + places[m * inner + c]
-                    for r in range(after):
-                        out[p, k, r] += g * array[p, i, r]
-
-
-@compiled
-def gather_products(array: Floats, known: ProductRows, pairs: bool, out: Floats) -> None:
-    """out[p, i, r] = sum over R of products[i, R] array[p, R, r], several axes at once."""
-    start, places, table, functions = known
-    before, rows, after = out.shape
-    most, last = max(functions), functions[-1]
-    inner = last * (last + 1) // 2 if pairs else last
-    outer = places.size // inner
-    f, v, products = np.empty(outer), np.empty(most * (most + 1) // 2), np.empty(places.size)
-    scratch = np.empty(512)  # values of a line that wait in the cache (4 KiB) for further functions
-    lines = array.reshape(before, -1)
-    for i in range(rows):
-        first = _outer(table, i, functions, pairs, v, f)
-        _active(table, i, first, last, pairs, v)
-        if after > 1:
-            for m in range(outer):
-                for c in range(inner):
-                    products[m * inner + c] = f[m] * v[c]
-            for p in range(before):
-                _sum_line(array[p], start[i], places, products, scratch, out[p, i])
-            continue
-        for p in range(before):
-            total = 0.0
-            for m in range(outer):  # each sum on its own: the next need not wait for it
-                k, x = start[i], 0.0
-                for c in range(inner):
-                    x += v[c] * lines[p, k + places[m * inner + c]]
-                total += f[m] * x
-            out[p, i, 0] = total
-
-
-@internal
 def _fold(work: Floats, begin: int, values: Floats, count: int, size: int) -> int:
     """Sum over q of values[q] source[q, :], for a source [count, size] that begins in `work`.
 
@@ -423,18 +305,25 @@ def _fold(work: Floats, begin: int, values: Floats, count: int, size: int) -> in
 
 
 @compiled
-def gather_folded(array: Floats, order: Integers, known: ProductRows, out: Floats) -> None:
-    """`gather_products` of pairs where nothing comes after them; row i of the table is row order[i] of `out`.
+def gather_products(
+    array: Floats,
+    order: Integers,
+    start: Integers,
+    places: Integers,
+    table: Floats,
+    functions: Integers,
+    pairs: bool,
+    out: Floats,
+) -> None:
+    """out[p, order[i]] = sum over R of products[i, R] array[p, R], for products of several axes.
 
-    The pairs of a cell are many: rows that follow each other in one cell share a copy of them, which is
-    folded with the values of a row axis after axis.
+    Rows that follow each other in one cell share a copy of what it has, which is folded with the values of a row axis
+    after axis.
     """
-    start, places, table, functions = known
-    before, rows, _ = out.shape
-    width, most, last = places.size, max(functions), functions.size - 1
+    (before, rows), width, most, last = out.shape, places.size, max(functions), functions.size - 1
     work, v = np.empty((functions.size + 1) * width), np.empty(most * (most + 1) // 2)
     for p in range(before):
-        line, cell = array[p].reshape(-1), -1
+        line, cell = array[p], -1
         for i in range(rows):
             if start[i] != cell:
                 cell = start[i]
@@ -442,10 +331,10 @@ def gather_folded(array: Floats, order: Integers, known: ProductRows, out: Float
                     work[q] = line[cell + places[q]]
             first, begin, size, total = 0, 0, width, 0.0
             for axis in range(last):
-                count = _active(table, i, first, functions[axis], True, v)
+                count = _active(table, i, first, functions[axis], pairs, v)
                 size //= count
                 begin = _fold(work, begin, v, count, size)
                 first += functions[axis]
-            for q in range(_active(table, i, first, functions[last], True, v)):
+            for q in range(_active(table, i, first, functions[last], pairs, v)):
                 total += v[q] * work[begin + q]
-            out[p, order[i], 0] = total
+            out[p, order[i]] = total

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.block import Array, Floats, Integers
-from xspline.kernels.rows import LineSums, Rows
+from xspline.kernels.rows import LineSums, Rows, row_words
 
 THREADS = 128  # of a block
 TYPES = {"float32": "float", "float64": "double"}
@@ -53,6 +53,9 @@ class CudaSweeper:
         tiles = math.ceil(rows.count / self.tile_rows[1])  # shorter ones are for few lines
         return 2 * rows.extent + tiles * (rows.width + 3)
 
+    def told(self, rows: Rows) -> tuple[int, Any]:
+        return 1, self.xp.int64
+
     def reads(self, array: Array) -> bool:
         return str(array.dtype) in TYPES and bool(array.flags.c_contiguous)
 
@@ -87,7 +90,8 @@ class CudaSweeper:
         out = xp.reshape(xp.permute_dims(out, (1, 0)), (before, after, extent))
         if reference is None:
             return LineSums(out)
-        return LineSums(out, *(xp.reshape(xp.sum(a, axis=0), (before, after)) for a in scalars))
+        power, count, digest = (xp.reshape(xp.sum(a, axis=0), (before, 1, after)) for a in scalars)
+        return LineSums(out, power[:, 0, :], count[:, 0, :], digest)
 
     def _empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         return self.xp.empty(shape, dtype=dtype, device=self.device)
@@ -137,7 +141,7 @@ class Tiling:
         owned = np.flatnonzero(owner >= 0)
         tables = (
             known.order,
-            known.words,
+            row_words(rows.count)[known.order],
             runs,
             known.start[np.append(0, runs[:-1])],
             np.searchsorted(runs, tiles, side="right"),

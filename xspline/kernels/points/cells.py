@@ -119,12 +119,11 @@ def fits(features: Sequence[Features]) -> bool:
 
 
 def take(array: NDArray[Any], rows: NDArray[np.int32], out: Floats) -> None:
-    """Entries of an array [n]: one of float32 or float64 is read as it is stored, unless it has a mask."""
-    plain = array.dtype.isnative and array.flags.c_contiguous and not isinstance(array, np.ma.MaskedArray)
-    if plain and array.dtype in (np.float32, np.float64):
+    """Entries of an array [n]: one of float32 or float64 is read as it is stored."""
+    if array.dtype in (np.float32, np.float64) and array.dtype.isnative and array.flags.c_contiguous:
         from xspline.kernels.compiled.by_cell import take_rows
 
-        array = array.view(np.ndarray)
+        array = array.view()
         array.flags.writeable = False  # one specialisation
         take_rows(array, rows, out)
     else:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from xspline.kernels.block import Array, Block, Floats, Group, Layout, to_host
+from xspline.kernels.block import Array, Block, Floats, Group, Layout, slab_entries, to_host
 from xspline.kernels.component import SumsBySlab
 from xspline.kernels.engines import choose_engine
 from xspline.kernels.passes import accumulate
 from xspline.kernels.series.lines import Lines
-from xspline.kernels.walk import Walk, slab_entries
+from xspline.kernels.walk import Walk
 from xspline.spaces import Space
 from xspline.spaces.means import CellSpace, middle
 from xspline.sums import Factor, Gram, Sums, digest_key

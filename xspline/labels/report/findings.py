@@ -126,8 +126,7 @@ def _gaps(fit: Fit) -> Iterator[Finding]:
         method = fit.choice["method"]
         text = (
             f"{method!r} alone would leave the field undetermined where there are no observations, with errors "
-            f"{error:.3g} times the spread of the data: the strengths are those of 'reml', raised until the expected "
-            "error there is least"
+            f"{error:.3g} times the spread of the data on average: the strengths are those of 'reml'"
         )
         advice = (
             "penalty='reml' learns from the data what to expect there; mask='data' predicts near data only"
@@ -143,20 +142,11 @@ def _functions(fit: Fit) -> Iterator[Finding]:
 
 def _knots(fit: Fit) -> Iterator[Finding]:
     choice, sizes = fit.choice, fit.sizes
-    limited, full = (
-        [name for name in choice.get(key, ()) if name not in choice["at_bounds"]]
-        for key in ("limited", "full")
-    )
-    used = ", ".join(
-        f"{choice['functions'][n]:.3g} of the {sizes[n]} functions along {n!r}" for n in limited or full
-    )
-    advice = _finer(fit, limited or full)
+    limited = [name for name in choice.get("limited", ()) if name not in choice["at_bounds"]]
+    used = ", ".join(f"{choice['functions'][n]:.3g} of the {sizes[n]} functions along {n!r}" for n in limited)
     if limited:
         text = f"{used} are in use, so the knots limit the fit, which its error bars do not know"
-        yield Finding("knots", text, advice, warns=True)
-    elif full:
-        text = f"{used} are in use, so finer knots may still gain, which error bars do not know"
-        yield Finding("knots", text, advice)
+        yield Finding("knots", text, _finer(fit, limited), warns=True)
     elif choice:
         yield Finding("knots", "they do not limit the fit")
 

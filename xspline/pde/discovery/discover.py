@@ -14,7 +14,7 @@ from xspline.labels import evaluation
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
 from xspline.pde.discovery.candidates import Candidates, default_terms, library
-from xspline.pde.discovery.models import FittedModel, Library, explore
+from xspline.pde.discovery.models import SEVERAL, FittedModel, Library, explore
 from xspline.pde.discovery.subsets import CLEAR
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.estimate import adequacy_of, inadequate, profile
@@ -26,7 +26,6 @@ from xspline.pde.text.symbols import Names, checked_known
 from xspline.solve import TooLargeError
 from xspline.solve.parallel import single_threaded_blas
 
-SHOWN = 5  # models in a result
 AS_GOOD = 2.0  # of BIC above the best: such models are as good (Kass and Raftery 1995: not worth a mention)
 LONG_NAMES = {
     "coefficient": "constant of each term, 0 where the model does not have it",
@@ -96,8 +95,8 @@ def discover(
     -----
     Each model is fitted as by ``recover``: of all fields that obey its equation exactly, the one that is nearest to the
     data, from the statistics alone. The start is the best set of a regression on smooth test functions. About a fitted
-    model the sum of squares of all other sets is a parabola in their constants, from one factorisation; the set of
-    least BIC is fitted next, until none is better, and then those that are near. BIC is n log(rss/n) + |A| log n +
+    model the sum of squares of all other sets is a parabola in their constants, from one factorisation; the sets of
+    least BIC are fitted next, until none is better. BIC is n log(rss/n) + |A| log n +
     2 log C(k, |A|) for |A| of k candidates (Chen and Chen 2008). Models are as good as the best within 2 of it; where
     neither has all terms of the other, within 2 more standard deviations of the difference of two that both hold. Left
     out are models with a term that is rounding, or no more than what the knots leave of its error, as most have where
@@ -162,15 +161,16 @@ def _discover(
 def _rows(
     models: Library, candidates: Candidates, problem: Callable[[Equation], EquationProblem]
 ) -> list[ShownModel]:
-    """Return the models to show, without models that have a term which may be rounding or an error of the knots.
+    """Return the models to show, the best and several others.
 
-    Where such a model would be as good as the best, the set without the term is fitted.
+    Left out are models that have a term which may be rounding or an error of the knots. Where such a model would be as
+    good as the best, the set without the term is fitted.
     """
     ranked = models.ranked()
     queue = [model for model in ranked if math.isfinite(model.bic)]
     good: list[FittedModel] = []
     rows: list[ShownModel] = []
-    while queue and len(rows) < SHOWN:
+    while queue and len(rows) <= SEVERAL:
         model = queue.pop(0)
         as_good = all(_as_good(models, better, model) for better in good)
         row = _row(models, model, candidates, problem, as_good)
@@ -234,13 +234,12 @@ def _row(
     if as_good and model.subset and math.isfinite(model.bic):
         own = replace(problem(candidates.narrowed(model.subset)), coefficients=model.coefficients)
         whole = profile(own)
-        if whole.converged:
-            doubts = inadequate(own.search, whole.result.rss, whole.adequacy, whole.probability, 0.0)
-            stderr = np.sqrt(np.diag(whole.covariance))
-            ratio = whole.adequacy, whole.probability
-            return ShownModel(
-                model, as_good, whole.value, stderr, whole.sigma, *ratio, not any(doubts), whole.remarks
-            )
+        e = whole.estimates
+        if e.converged:
+            doubts = inadequate(own.search, whole.result.rss, e.adequacy, e.probability, 0.0)
+            stderr = np.sqrt(np.diag(e.covariance))
+            ratio = e.adequacy, e.probability
+            return ShownModel(model, as_good, e.value, stderr, e.sigma, *ratio, not any(doubts), e.remarks)
     search = models.search(model.subset)
     result = model.result
     ratio = adequacy_of(search, result.rss)
@@ -249,7 +248,7 @@ def _row(
         model,
         as_good,
         result.state.tau,
-        search.stderr(result.step, result.rss),
+        search.stderr(result.linear, result.rss),
         math.sqrt(max(result.rss, 0.0) / left) if left > 0 else math.nan,
         *ratio,
         not any(inadequate(search, result.rss, *ratio, 0.0)),

@@ -15,13 +15,13 @@ import numpy as np
 
 from xspline.pde.discovery.subsets import CLEAR, Parabola, Subset, size_cost
 from xspline.pde.profile.axes import Array
-from xspline.pde.profile.estimate import SIGNIFICANT, found_from
+from xspline.pde.profile.estimate import SIGNIFICANT
 from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, SearchResult
 from xspline.pde.profile.information import NEGLIGIBLE
 from xspline.pde.profile.problem import EquationProblem
 
 SEVERAL = 4  # sets that are fitted at a time, and terms of the largest set that a search starts from
-HASTY = 12  # factorisations of a set that is hardly the best, and rounds of linearisation at most
+HASTY = 12  # factorisations of a set that is hardly the best
 ALIKE = 0.99  # cosine of two terms of the fitted field, from which either may stand for the other
 # Residual of the weak form over the least one, from which a set is no start: searches there wander.
 CLEARLY = 10.0
@@ -88,11 +88,8 @@ class Library:
         if known is not None and not (given_up and not hasty):
             return known
         search = self.search(subset)
-        tau = theta[list(subset)]
-        if hasty:
-            result = search.run(search.start(coefficients, tau), HASTY)
-        else:
-            result = found_from(search, coefficients, tau)
+        start = search.start(coefficients, theta[list(subset)])
+        result = search.run(start, HASTY) if hasty else search.run(start)
         rss = max(result.rss, 0.0) + self.floor
         bic = self.count * math.log(rss / self.count) + size_cost(len(subset), self.size, self.count)
         own = search.data.with_reference(result.state.row)
@@ -114,7 +111,7 @@ class Library:
 
         A constant below 1 is rounding.
         """
-        errors = self.search(model.subset).stderr(model.result.step, self.floor)
+        errors = self.search(model.subset).stderr(model.result.linear, self.floor)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.abs(model.result.state.tau) / (SIGNIFICANT * errors))
 
@@ -122,12 +119,15 @@ class Library:
         """Return the sum of squares of all sets, linearised about a model; None where it is not finite."""
         result = model.result
         theta = self.theta(model)
-        step = self.problem.search.step(replace(result.state, tau=theta), 0.0, result.step.strengths)
-        if not (np.isfinite(step.tau).all() and (np.diag(step.information) > 0).all()):
+        search = self.problem.search
+        state = replace(result.state, tau=theta)
+        linear = search.linearised(state, result.linear.strengths)
+        step = search.step(state, linear)
+        if not (np.isfinite(step.tau).all() and (np.diag(linear.information) > 0).all()):
             return None
         left = max(self.count - self.search(model.subset).freedom, 1)
         variance = (max(result.rss, 0.0) + self.floor) / left
-        return Parabola(theta + step.tau, step.information, variance, self.count)
+        return Parabola(theta + step.tau, linear.information, variance, self.count)
 
     # --- the weak form
 
@@ -168,7 +168,8 @@ class Library:
 
     def weak_starts(self) -> list[Subset]:
         """Return the best set of each small size by the weak form, without sets that are clearly worse than others."""
-        best = {subset: self.weak_rms(subset) for subset in self._weak[2].best_by_size(SEVERAL)}
+        sizes = range(1, SEVERAL + 1)
+        best = {s: self.weak_rms(s) for size in sizes for s in self._weak[2].best_of_size(size, 1)}
         return [subset for subset, rms in best.items() if rms <= CLEARLY * min(best.values())]
 
     def alternatives(self, model: FittedModel) -> list[Subset]:
@@ -204,34 +205,20 @@ class Library:
 def explore(library: Library) -> None:
     """Fit the sets of terms that may be the best.
 
-    The first sets come from the weak form. The best set of the linearised sums of squares is fitted next, until it
-    stands; then all sets near it, and sets that the weak form hardly tells from it.
+    The first sets come from the weak form. About the best of them follow the best sets of the linearised sums of
+    squares, and sets that the weak form hardly tells from it, until the best stands.
     """
     coefficients = library.problem.coefficients
     library.fit((), coefficients, np.zeros(library.size))
     for subset in library.weak_starts():
         library.fit(subset, coefficients, library.weak_constants(subset), hasty=True)
-    model = library.ranked()[0]
     done: set[Subset] = set()
-    for _ in range(HASTY):
-        if model.subset in done:
-            model = library.ranked()[0]
-            if model.subset in done:
-                return
+    while (model := library.ranked()[0]).subset not in done:
         done.add(model.subset)
-        parabola = library.linearised(model)
-        if parabola is None:
-            continue
-        (lowest, best), *others = parabola.ranked(SEVERAL)
-        if best != model.subset:
-            other = library.fit(best, model.coefficients, library.theta(model))
-            if math.isfinite(other.bic) and other.subset not in done:
-                model = other
-                continue
-        # The set stands. The sets near it are fitted too, in case the sum of squares is no parabola.
-        for cost, subset in others:
-            hasty = cost - lowest >= CLEAR
-            library.fit(subset, model.coefficients, library.theta(model), hasty=hasty)
+        if (parabola := library.linearised(model)) is not None:
+            nearest = parabola.ranked(SEVERAL)
+            for cost, subset in nearest:
+                hasty = cost - nearest[0][0] >= CLEAR
+                library.fit(subset, model.coefficients, library.theta(model), hasty=hasty)
         for subset in library.alternatives(model):
             library.fit(subset, coefficients, library.weak_constants(subset), hasty=True)
-        model = library.ranked()[0]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from xspline.pde.profile.axes import ROUNDING, Array, Integers
 
 Subset = tuple[int, ...]  # numbers of terms, in rising order
 
-# Sets of terms, some 0.2 s: of more, a search by elimination and swaps looks at a part.
-LARGEST_SWEEP = 60_000
+WIDTH = 200  # sets of each size of which all that have a term more are looked at
 CLEAR = 10.0  # of BIC: very strong evidence (Kass and Raftery 1995), from which an equation is claimed
 
 
@@ -67,58 +66,34 @@ class Parabola:
         """Return the criterion of one set."""
         return float(self.costs(np.array([sorted(subset)], dtype=np.int64))[0])
 
-    def ranked(self, most: int) -> list[tuple[float, Subset]]:
-        """Return the best sets with their costs, best first, from all small sets and a search among larger ones."""
-        costs: dict[Subset, float] = {}
-        total = 0
-        size = 0
-        while size <= self.candidates and (total := total + math.comb(self.candidates, size)) < LARGEST_SWEEP:
-            subsets = self._of_size(size)
-            own = self.costs(subsets)
-            first = np.argsort(own, kind="stable")[:most]
-            costs |= {tuple(subsets[i].tolist()): float(own[i]) for i in first}
-            size += 1
-        if size <= self.candidates:
-            costs |= self._searched()
-        return sorted((cost, subset) for subset, cost in costs.items())[:most]
-
-    def best_of_size(self, size: int, most: int) -> list[Subset]:
-        """Return the best sets of one size; none where there are more sets than can be looked at."""
-        if math.comb(self.candidates, size) > LARGEST_SWEEP:
-            return []
-        subsets = self._of_size(size)
-        return [tuple(subsets[i].tolist()) for i in np.argsort(self.costs(subsets), kind="stable")[:most]]
-
-    def best_by_size(self, largest: int) -> list[Subset]:
-        """Return the best set of each size from one up: of all sets, or of sets that extend the one before."""
-        best: list[Subset] = []
-        for size in range(1, min(largest, self.candidates) + 1):
-            if not best or math.comb(self.candidates, size) <= LARGEST_SWEEP:
-                subsets = self._of_size(size)
-            else:
-                outside = [i for i in range(self.candidates) if i not in best[-1]]
-                subsets = np.array([sorted((*best[-1], i)) for i in outside])
-            best.append(tuple(subsets[np.argmin(self.costs(subsets))].tolist()))
+    @cached_property
+    def _by_size(self) -> list[tuple[Array, Integers]]:
+        """The best sets of each size with their costs, best first; each extends one of the best of the size before."""
+        subsets = np.zeros((1, 0), np.int64)
+        best = []
+        for size in range(self.candidates + 1):
+            if size:
+                terms = np.arange(self.candidates)
+                longer = np.empty((len(subsets), len(terms), size), np.int64)
+                longer[..., :-1] = subsets[:, None]
+                longer[..., -1] = terms
+                longer.sort(axis=-1)
+                apart = (np.diff(longer) > 0).all(axis=-1)
+                subsets = np.unique(longer[apart], axis=0)
+            costs = self.costs(subsets)
+            first = np.argsort(costs, kind="stable")[:WIDTH]
+            subsets = subsets[first]
+            best.append((costs[first], subsets))
         return best
 
-    def _of_size(self, size: int) -> Integers:
-        flat = itertools.chain.from_iterable(itertools.combinations(range(self.candidates), size))
-        return np.fromiter(flat, np.int64).reshape(math.comb(self.candidates, size), size)
+    def ranked(self, most: int) -> list[tuple[float, Subset]]:
+        """Return the best sets with their costs, best first."""
+        costs = np.concatenate([own for own, _ in self._by_size])
+        subsets = [tuple(subset) for _, own in self._by_size for subset in own.tolist()]
+        return sorted(zip(costs.tolist(), subsets, strict=True))[:most]
 
-    def _searched(self) -> dict[Subset, float]:
-        """Return the sets that backward elimination meets, and then single changes and swaps until none helps."""
-        current = frozenset(range(self.candidates))
-        costs = {current: self.cost(current)}
-        while current:
-            current = min((current - {i} for i in current), key=self.cost)
-            costs[current] = self.cost(current)
-        current = min(costs, key=lambda subset: costs[subset])
-        while True:
-            outside = frozenset(range(self.candidates)) - current
-            changes = [current ^ {i} for i in range(self.candidates)]
-            changes += [current - {i} | {j} for i in current for j in outside]
-            better = min(changes, key=self.cost)
-            costs[better] = self.cost(better)
-            if costs[better] >= costs[current]:
-                return {tuple(sorted(subset)): cost for subset, cost in costs.items()}
-            current = better
+    def best_of_size(self, size: int, most: int) -> list[Subset]:
+        """Return the best sets of one size."""
+        if size > self.candidates:
+            return []
+        return [tuple(subset) for subset in self._by_size[size][1][:most].tolist()]

@@ -16,10 +16,9 @@ from xspline.labels.fit import Fit, Request
 from xspline.labels.report.check import Finding, FitCheck
 from xspline.labels.statistics import Data, Statistics  # noqa: F401 (inherited hints are read here)
 from xspline.labels.uncertainty import PARTS_METHODS, Covariance, Requested
-from xspline.pde.over_domain import dataset_of, of_profile
+from xspline.pde.over_domain import dataset_of
 from xspline.pde.profile.axes import Array, Unsuitable
 from xspline.pde.profile.estimate import profile
-from xspline.pde.profile.gauss_newton import GaussNewtonStep
 from xspline.pde.profile.problem import problem_of
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.pde.text.equation import Equation
@@ -152,16 +151,22 @@ def constrained(
         )
     problem = problem_of(field, equations, names, given, variables)
     outcome = profile(problem)
-    doubtful = bool(outcome.remarks) and outcome.remarks[0].startswith("errors are withheld")
+    estimates = outcome.estimates
+    doubtful = bool(estimates.remarks) and estimates.remarks[0].startswith("errors are withheld")
     if doubtful:
-        warn(f"{outcome.remarks[0]}; the field has no error bars")
+        warn(f"{estimates.remarks[0]}; the field has no error bars")
     data = problem.search.data
     row = data.order.unflatten(outcome.result.state.row)
     centred = {n: data.scale[n] * c for n, c in row.items()}
     coefficients, fits = data.with_reference(outcome.result.state.row), {}
-    unresolved = outcome.unresolved / outcome.sigma if outcome.sigma > 0 else None
+    linear = outcome.result.linear
+    values, vectors = (
+        np.linalg.eigh(linear.information) if estimates.value.size else (np.ones(0), np.ones((0, 0)))
+    )
+    by_constants = linear.response @ (vectors / np.sqrt(values))
+    unresolved = outcome.unresolved / estimates.sigma if estimates.sigma > 0 else 0.0 * outcome.unresolved
     for v, name in enumerate(data.order.variables):
-        system = ConstrainedSystem(data, outcome.result.step, v, unresolved)
+        system = ConstrainedSystem(data, linear.factor, v, by_constants, unresolved)
         rss = np.maximum(data.sums[name].rss(centred[name], data.order.frame), 0.0)
         choice = Choice("constrained", "the field obeys an equation", system.nbytes, 0.0)
         solution = Solution(
@@ -171,9 +176,8 @@ def constrained(
             Factorisation(choice, system, np.ones((), dtype=np.bool_)),
         )
         fits[name] = Fit(field.statistics, name, coefficients[name], Ridge(0.0), {}, solution)
-    estimates = [of_profile(problem, outcome)]
-    constants = dataset_of(field, equations, given, estimates, list(problem.parameters), "profile")
-    doubt, line = outcome.remarks[0] if doubtful else "", f"{field.code()}.{call}"
+    constants = dataset_of(field, equations, given, [estimates], list(problem.parameters), "profile")
+    doubt, line = estimates.remarks[0] if doubtful else "", f"{field.code()}.{call}"
     return ConstrainedField(field.statistics, fits, Request(Ridge(0.0)), constants, line, doubt=doubt)
 
 
@@ -182,34 +186,29 @@ class ConstrainedSystem(DirectSystem):
     """A⁻¹ + Y S⁻¹Yᵀ + δδᵀ/σ²: the covariance of one variable's coefficients over σ², the constants being estimated too.
 
     δ is what the knots leave of an error, from every second one. `variable` is its number among the variables of
-    `data`. The factor of `step` is that of G + Λ, and `unresolved`, [P, coordinates], is δ/σ along each coordinate.
+    `data`. `factor` is that of A = G + Λ, `by_constants`, [P, k], is Y S^(−1/2), and `unresolved`, [P, coordinates], is
+    δ/σ along each coordinate.
     """
 
     data: ScaledSums
-    step: GaussNewtonStep
+    factor: BandCholesky
     variable: int
-    unresolved: Array | None = None
+    by_constants: Array
+    unresolved: Array
 
     @property
     def frame(self) -> Frame:  # type: ignore[override]
         return self.data.order.frame
 
     @property
-    def _factor(self) -> BandCholesky:
-        return self.step.factor
-
-    @property
     def _precision(self) -> float:
         name = self.data.order.variables[self.variable]
         return self.data.precision[name] * self.data.scale[name] ** 2
 
-    @cached_property
+    @property
     def _roots(self) -> Array:
-        """X with X Xᵀ = Y S⁻¹Yᵀ + δδᵀ/σ², δ along each coordinate: [P, k + coordinates]."""
-        step = self.step
-        values, vectors = np.linalg.eigh(step.information) if step.tau.size else (np.ones(0), np.ones((0, 0)))
-        known = step.response @ (vectors / np.sqrt(values))
-        return np.asarray(known if self.unresolved is None else np.column_stack([known, self.unresolved]))
+        """X with X Xᵀ = Y S⁻¹Yᵀ + δδᵀ/σ², [P, k + coordinates]."""
+        return np.column_stack([self.by_constants, self.unresolved])
 
     @property
     def determined(self) -> Any:
@@ -221,14 +220,14 @@ class ConstrainedSystem(DirectSystem):
 
     @property
     def nbytes(self) -> int:
-        return self._factor.nbytes
+        return self.factor.nbytes
 
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
         index = self.data.order.index[self.variable]
         rows = np.zeros((self.data.order.size, *rhs.shape[index.ndim :]))
         rows[index] = rhs
         flat = rows.reshape(len(rows), -1)
-        out = self._factor.solve(flat) + self._roots @ (self._roots.T @ flat)
+        out = self.factor.solve(flat) + self._roots @ (self._roots.T @ flat)
         return np.asarray(self._precision * out.reshape(rows.shape)[index])
 
     def draws(self, rng: np.random.Generator) -> Draw:
@@ -236,7 +235,7 @@ class ConstrainedSystem(DirectSystem):
 
         def draw(extents: tuple[int, ...]) -> Array:
             count = int(np.prod(extents))
-            rows = self._factor.apply_inverse_sqrt(rng.standard_normal((order.size, count)))
+            rows = self.factor.apply_inverse_sqrt(rng.standard_normal((order.size, count)))
             rows += self._roots @ rng.standard_normal((self._roots.shape[1], count))
             own = rows[order.index[self.variable]] * np.sqrt(self._precision)
             return np.asarray(own.reshape(*order.frame.sizes, *extents))
@@ -249,13 +248,14 @@ class ConstrainedSystem(DirectSystem):
     def edf(self) -> Array:
         gram = self.data.sums[self.data.order.variables[self.variable]].gram
         edf = self.traces([gram])[0]
-        if self.unresolved is not None:  # an error, and no freedom
-            own = np.moveaxis(self.unresolved[self.data.order.index[self.variable]], -1, 0)
-            edf -= self._precision * sum(float(np.sum(x * gram.matvec(x, self.frame))) for x in own)
+        own = np.moveaxis(
+            self.unresolved[self.data.order.index[self.variable]], -1, 0
+        )  # errors, and no freedom
+        edf -= self._precision * sum(float(np.sum(x * gram.matvec(x, self.frame))) for x in own)
         return np.asarray(edf)
 
     def logdet(self) -> Array:
-        return np.asarray(np.nan if self.step.tau.size else self._factor.logdet)
+        return np.asarray(np.nan if self.by_constants.size else self.factor.logdet)
 
     def traces(self, grams: Sequence[Gram]) -> Array:
         pairs = self.inverse_pairs()
@@ -267,7 +267,7 @@ class ConstrainedSystem(DirectSystem):
     @cached_property
     def _pairs(self) -> Array:
         frame, order = self.frame, self.data.order
-        inverse, index = self._factor.inverse(np.arange(order.width)), order.index[self.variable]
+        inverse, index = self.factor.inverse(np.arange(order.width)), order.index[self.variable]
         out = outer_pairs(np.moveaxis(self._roots[index], -1, len(frame.sizes)), frame)
         for place, rows, columns in matrix_entries(frame):
             row, column = index[rows], index[columns]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from scipy.special import chdtri
@@ -20,8 +20,8 @@ from xspline.pde.physics.constrained import ConstrainedSystem, EquationField
 from xspline.pde.physics.prior import EquationPrior
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.constraint import Constraints
-from xspline.pde.profile.estimate import SLIGHT, adequacy_of
-from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, GaussNewtonStep, Unknowns
+from xspline.pde.profile.estimate import adequacy_of
+from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares
 from xspline.pde.profile.information import IMPROBABLE, NEGLIGIBLE
 from xspline.pde.profile.problem import order_of
 from xspline.pde.profile.scaled_sums import ScaledSums
@@ -39,7 +39,6 @@ from xspline.spaces import Space
 from xspline.sums import Gram
 
 REML, HARD = "reml", "hard"
-BANDS = 8  # that a search holds at a time: G, JᵀJ, roughness along two coordinates, their sum, its factor and inverse
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,7 +161,7 @@ class Physics(SolvedApart):
             widths.append(min((2 * offsets - 1) * (2 if periodic else 1), size) * space.size // size)
         reason = "an equation as a penalty couples functions that no other solver holds"
         band, searched = space.size * min(widths), self.criterion is not None
-        held = BANDS if searched else 2
+        held = _bands(space) if searched else 2
         return Choice("equation", reason, 8 * held * band, float(band * min(widths)), searched=searched)
 
     @single_threaded_blas()
@@ -180,17 +179,11 @@ class Physics(SolvedApart):
             return statistics.solve(0 if self.beside is None else self.beside)
         _warn_of(equation, self.known or {}, statistics)
         with StatusLine(f"solving for {statistics.space.size} coefficients under an equation"):
-            outcome = _solved(self, equation, statistics, name)
-        system = ConstrainedSystem(outcome.prior.data, outcome.step, 0)
-        reason = f"the equation is a penalty, whose normal equations are a band of their own{outcome.remark}"
-        choice = Choice("equation", reason, system.nbytes, 0.0)
-        yes = np.ones((), dtype=np.bool_)
-        solution = Solution(outcome.coefficients, outcome.rss, yes, Factorisation(choice, system, yes))
-        fit = Fit(statistics, name, outcome.coefficients, outcome.penalty, outcome.choice, solution)
+            fit, doubt = _solved(self, equation, statistics, name)
         findings.warn_of({name: fit})
-        if outcome.doubt:
-            warn(outcome.doubt)
-        return EquationField(statistics, {name: fit}, request, doubt=outcome.doubt)
+        if doubt:
+            warn(doubt)
+        return EquationField(statistics, {name: fit}, request, doubt=doubt)
 
     def _read(self, statistics: Statistics[Any], request: Request) -> tuple[str, Equation]:
         """Return the variable, and the equation with the meaning of its names; raises where it cannot be a penalty."""
@@ -235,30 +228,17 @@ Penalty.kinds["physics"] = lambda data: Physics(
 )
 
 
-class _Outcome(NamedTuple):
-    """The fit of one variable.
+def _solved(physics: Physics, equation: Equation, statistics: Statistics[Any], name: str) -> tuple[Fit, str]:
+    """Return the fit, and why it cannot be believed, which is empty where nothing says so.
 
-    `penalty` has the strengths that were chosen; `remark` and `doubt` are what there is to say, or nothing.
+    It raises SingularSystemError where data and penalty do not determine the field.
     """
-
-    prior: EquationPrior
-    step: GaussNewtonStep
-    coefficients: Array
-    rss: Array
-    penalty: Physics
-    choice: dict[str, Any]
-    remark: str
-    doubt: str
-
-
-def _solved(physics: Physics, equation: Equation, statistics: Statistics[Any], name: str) -> _Outcome:
-    """Return the fit; SingularSystemError where data and penalty do not determine it."""
     prior = _prior(physics, equation, statistics, name)
     penalty, remark, doubt = physics, "", ""
-    choice: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     strengths = np.array([prior.strongest if isinstance(physics.strength, str) else float(physics.strength)])
     if physics.criterion:
-        strengths, penalty, choice, remark, doubt = _searched(prior, physics, strengths[-1], statistics.space)
+        strengths, penalty, chosen, remark, doubt = _searched(prior, physics, strengths[-1], statistics.space)
     if physics.strength == HARD:
         doubt = _inadequate(prior, statistics.space)
     factor, row = prior.obeying(strengths) if penalty.strength == HARD else prior.solve(strengths)
@@ -269,9 +249,14 @@ def _solved(physics: Physics, equation: Equation, statistics: Statistics[Any], n
         raise nothing_determined(space, observed.reshape(*space.shape, 1), weakest, penalised=True)
     doubtful = doubt and physics.strength == HARD
     rss = np.asarray(np.nan if doubtful else max(prior.data.rss(row), 0.0))
-    nothing, none, at = np.zeros((0, 0)), np.zeros((len(row), 0)), Unknowns(row, np.zeros(0), ())
-    step = GaussNewtonStep(row, at.tau, at.tau, nothing, (), (), factor, none, none, at)
-    return _Outcome(prior, step, prior.data.with_reference(row)[name], rss, penalty, choice, remark, doubt)
+    none = np.zeros((len(row), 0))
+    system = ConstrainedSystem(prior.data, factor, 0, none, none)
+    reason = f"the equation is a penalty, whose normal equations are a band of their own{remark}"
+    choice = Choice("equation", reason, system.nbytes, 0.0)
+    yes = np.ones((), dtype=np.bool_)
+    coefficients = prior.data.with_reference(row)[name]
+    solution = Solution(coefficients, rss, yes, Factorisation(choice, system, yes))
+    return Fit(statistics, name, coefficients, penalty, chosen, solution), doubt
 
 
 def _terms(order: int, space: Space) -> list[Gram]:
@@ -279,6 +264,14 @@ def _terms(order: int, space: Space) -> list[Gram]:
     names = spline_degrees(space)
     unit = Roughness(dict.fromkeys(names, 1.0), order).gram(space).terms if names else ()
     return [Gram((term,)) for term in unit]
+
+
+def _bands(space: Space) -> int:
+    """Return how many bands a search holds: a roughness along each coordinate, and six others.
+
+    These are G, JᵀJ, a roughness of known strength, their sum, its factor and its inverse.
+    """
+    return len(spline_degrees(space)) + 6
 
 
 def _prior(physics: Physics, equation: Equation, statistics: Statistics[Any], name: str) -> EquationPrior:
@@ -291,7 +284,7 @@ def _prior(physics: Physics, equation: Equation, statistics: Statistics[Any], na
 
     sums = centred(statistics.total(name), space)
     constraints = Constraints.of(space, (equation,), known_at)
-    data = ScaledSums(order_of(constraints, bands=BANDS), {name: sums}, {name: 1.0}, {name: 1.0})
+    data = ScaledSums(order_of(constraints, bands=_bands(space)), {name: sums}, {name: 1.0}, {name: 1.0})
     beside, given, terms = physics.beside, Gram(()), []
     if isinstance(beside, Roughness) and beside.criterion:
         terms = _terms(beside.order, space)
@@ -342,7 +335,7 @@ def _inadequate(prior: EquationPrior, space: Space) -> str:
         factor, row = alone.obeying(alone.even)
         rss = prior.data.rss(row)
         ratio, probability = adequacy_of(search, rss)
-        slight = ratio < SLIGHT and rss - free < NEGLIGIBLE**2 * prior.data.power
+        slight = rss - free < NEGLIGIBLE**2 * prior.data.power
         told = f"F = {ratio:.3g}, probability {probability:.1g}"
         doubtful = factor.determined and not slight and probability < IMPROBABLE
     else:

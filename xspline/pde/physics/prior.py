@@ -18,7 +18,7 @@ from scipy.linalg import qr
 
 from xspline.pde.profile.axes import ROUNDING, Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
-from xspline.pde.profile.gauss_newton import SATISFIED, STRENGTHS
+from xspline.pde.profile.gauss_newton import CLOSE, STRENGTHS
 from xspline.pde.profile.normal_equations import TINY, Jacobian, band_of
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.solve.direct.cholesky import BandCholesky, scale_band
@@ -26,11 +26,10 @@ from xspline.solve.errors import SingularSystemError
 from xspline.solve.smoothing.newton import STEPS, minimise
 from xspline.sums import Gram
 
-# Strengths are in units of `even`, at which a part of the penalty weighs as much as the data on the diagonal.
+# Strengths are in units of `even`, at which a part of the penalty weighs as much as the data on the diagonal; at TINY
+# of it neither roughness nor equation is seen.
 # At 1e3 a field obeys the equation but for rounding errors of log|Λ|₊: 0.02 of the score, and 0.5 at 1e5.
 STRONGEST = 1e3
-SMOOTHEST = 1e6  # the strongest roughness: a field is a polynomial there
-WEAKEST = 1e-9  # of roughness and equation: neither is seen there
 # Of roughness and equation: the field hardly knows it, or obeys it.
 STARTS = ((1e-2, 1e-3), (1e-2, STRONGEST))
 RATIO = 1e5  # weight of the equation over the roughness up to which log|Λ|₊ is computed: rounding changes it by 0.1
@@ -192,9 +191,8 @@ class EquationPrior:
         multipliers = np.zeros(())
         for _ in range(STEPS):
             residual = self.residual(row)
-            if own * float(np.sum(residual**2)) < SATISFIED * max(
-                self.data.rss(row), ROUNDING * self.data.power
-            ):
+            left = max(self.data.rss(row), ROUNDING * self.data.power)
+            if own * float(np.sum(residual**2)) < CLOSE**2 * left:
                 break
             multipliers = multipliers + residual
             pull = self.target - self.pulled(multipliers)
@@ -310,7 +308,8 @@ class EquationPrior:
         There may be several maxima, one where the field obeys the equation and one where the equation counts little.
         Searches start near both, and from strengths that are passed as `near`.
         """
-        ends = np.log([(WEAKEST, SMOOTHEST)] * len(self.terms) + [(WEAKEST, STRONGEST)])
+        # At the largest strength of a roughness a field is a polynomial.
+        ends = np.log([(TINY, STRENGTHS[0])] * len(self.terms) + [(TINY, STRONGEST)])
         lower, upper = (ends + np.log(self.even)[:, None]).T
         if fixed is not None:
             lower[-1] = upper[-1] = math.log(fixed)

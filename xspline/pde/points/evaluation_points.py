@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,10 +36,8 @@ class Points:
         """Return the points of a target; None means the fitted labels.
 
         It raises ValueError where there are none, because the statistics of several holders were merged or the field
-        was read from a file; or the field is still lazy.
+        was read from a file.
         """
-        if field.is_lazy:
-            raise ValueError("this field is still lazy (compute=False); call .compute() first")
         s = field.statistics
         if at is None and (missing := [name for name in field.space.names if name not in (s._fitted or {})]):
             raise ValueError(
@@ -84,13 +80,10 @@ class Differences(Points):
     """Interior points of a regular grid, with derivatives by central differences of the values (paper, section 3.3).
 
     `grid` is all of the grid, of which each differentiated coordinate loses `margins` points at both of its ends.
-    `values_by_shift` holds values on the interior moved by some grid points, by variable and shifts; each is evaluated
-    once.
     """
 
     grid: Points
     margins: Mapping[str, int]
-    values_by_shift: dict[Any, xr.DataArray] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def inside(cls, points: Points, values: Iterable[Value]) -> Differences:
@@ -101,28 +94,23 @@ class Differences(Points):
         margins: dict[str, int] = {}
         for name, order in (pair for value in values for pair in value.orders):
             margins[name] = max(margins.get(name, 0), (order + 1) // 2)
+        inside = dict(points.labels)
         for name, margin in margins.items():
             _check_regular(points, name, margin)
-        inside = _shifted(points.labels, margins, {})
+            inside[name] = inside[name].isel({inside[name].dims[0]: slice(margin, -margin)})
         return cls(points.field, points.fields, inside, points.chunks, points, margins)
 
     def value(self, value: Value) -> xr.DataArray:
         """Return a value, or a derivative by second differences and, for an odd order, one central first difference."""
-        if not value.orders:
-            return super().value(value)
-        stencils = [stencil(order) for _, order in value.orders]
-        total: Any = 0
-        for place in itertools.product(*(s.items() for s in stencils)):
-            shifts = tuple(
-                (name, shift) for (name, _), (shift, _) in zip(value.orders, place, strict=True) if shift
-            )
-            if (value.variable, shifts) not in self.values_by_shift:
-                labels = _shifted(self.grid.labels, self.margins, dict(shifts))
-                shifted = replace(self.grid, labels=labels).value(Value(value.variable))
-                self.values_by_shift[value.variable, shifts] = shifted
-            total = total + np.prod([w for _, w in place]) * self.values_by_shift[value.variable, shifts]
-        scale = np.prod([self.step(name) ** order for name, order in value.orders])
-        return total / scale
+        total = self.grid.value(Value(value.variable))
+        orders = dict(value.orders)
+        for name, margin in self.margins.items():
+            dim = self.grid.labels[name].dims[0]
+            count = total.sizes[dim] - 2 * margin
+            weights = stencil(orders.get(name, 0)).items()
+            parts = [w * total.isel({dim: slice(margin + i, margin + i + count)}) for i, w in weights]
+            total = sum(parts[1:], start=parts[0]) / self.step(name) ** orders.get(name, 0)
+        return total
 
     def step(self, name: str) -> float:
         """Return the spacing of a coordinate, in its own units or seconds."""
@@ -148,18 +136,6 @@ def stencil(order: int) -> dict[int, float]:
 def bare(array: xr.DataArray) -> xr.DataArray:
     """Return the array without name, coordinates and attributes."""
     return xr.DataArray(array.variable).drop_attrs()
-
-
-def _shifted(
-    labels: Mapping[str, xr.DataArray], margins: Mapping[str, int], shifts: Mapping[str, int]
-) -> dict[str, xr.DataArray]:
-    """Return the labels with the margins cut off, moved by some grid points."""
-    shifted = {}
-    for name, array in labels.items():
-        margin, shift = margins.get(name, 0), shifts.get(name, 0)
-        inside = {array.dims[0]: slice(margin + shift, array.size - margin + shift)} if margin else {}
-        shifted[name] = array.isel(inside)
-    return shifted
 
 
 def _check_regular(points: Points, name: str, margin: int) -> None:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from xspline.labels import evaluation
 from xspline.labels.field_base import FieldBase
 from xspline.pde.points import least_squares
 from xspline.pde.points.evaluation_points import Differences, Points, at_points
 from xspline.pde.points.least_squares import Estimate
 from xspline.pde.results import (
-    LONG_NAMES,
+    as_dataset,
     not_real,
     of_the_space,
     units_of_names,
-    varying_variables,
     with_roots,
 )
 from xspline.pde.text import expression, unit_powers
@@ -67,114 +64,66 @@ def over_points(
         terms = [expression.evaluate(factor, values) for factor in parsed.terms.values()]
         everywhere = sum(values[name] for name, symbol in parsed.symbols.items() if isinstance(symbol, Value))
     estimate = least_squares.least_squares(response, terms, list(points.sizes), batch, everywhere)
-    derived, remarks = unit_powers.of_parameters(parsed, units_of_names(parsed, given, field))
-    recovery = Recovery(
-        parsed, method, points, estimate, batch, derived, tuple(filter(None, [*remarks, remark]))
-    )
-    return _dataset(recovery)
-
-
-@dataclass(frozen=True, eq=False)
-class Recovery:
-    """Everything that is known at the end.
-
-    `batch` has the batch dimensions in the order of the estimates' first axes. `units` are those of each parameter,
-    empty where they cannot be derived, and `remarks` tell what did not fit together in them.
-    """
-
-    equation: Equation
-    method: str
-    points: Points
-    estimate: Estimate
-    batch: tuple[Hashable, ...]
-    units: Mapping[str, str]
-    remarks: tuple[str, ...]
-
-    @property
-    def powers(self) -> list[Power]:
-        """How each parameter enters."""
-        return list(self.equation.terms)
-
-    @property
-    def total(self) -> int:
-        """Number of points, used or not."""
-        return math.prod(self.points.sizes.values())
-
-
-def _dataset(recovery: Recovery) -> xr.Dataset:
-    """Return the Dataset of ``recover``.
-
-    It raises ValueError where no batch member has what it takes to estimate from.
-    """
-    estimate, powers = recovery.estimate, recovery.powers
-    if not np.isfinite(estimate.value).any():
-        count = int(estimate.count.max(initial=0))
-        if count <= len(powers):
-            raise ValueError(
-                f"there is nothing left to estimate from: {count} of {recovery.total} points have finite values of "
-                f"every term, which is not more than the parameters ({', '.join(map(str, powers))}); pass at= points "
-                f"inside the domain, and known values without gaps"
-            )
-        zero = [str(power) for i, power in enumerate(powers) if not estimate.squares[..., i].all()]
-        raise ValueError(
-            f"there is nothing left to estimate from: the term of {' and of '.join(zero)} is zero at all {count} points"
-        )
-    variables = {
-        key: (("parameter", *recovery.batch), np.moveaxis(v, -1, 0))
-        for key, v in with_roots(powers, estimate.value, estimate.stderr, estimate.factor).items()
+    powers = list(parsed.terms)
+    total = math.prod(points.sizes.values())
+    _check_determined(estimate, powers, total)
+    columns = with_roots(powers, estimate.value, estimate.stderr, estimate.factor)
+    variables: dict[str, Any] = {
+        key: (("parameter", *batch), np.moveaxis(v, -1, 0)) for key, v in columns.items()
     }
     scalars = {
         "points": estimate.count.astype(int),
         "residual_rms": estimate.rms,
         "condition_number": estimate.condition,
     }
-    if recovery.batch:
-        variables |= {key: (recovery.batch, v) for key, v in scalars.items()}
-    names = [power.parameter for power in powers]
-    coords: dict[Hashable, Any] = {
-        "parameter": names,
-        "units": ("parameter", [recovery.units[name] for name in names]),
-    }
-    checks = _checks(recovery)
-    described: dict[Hashable, Any] = {
-        key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()
-    }
-    for varying in recovery.equation.varying.values():
-        unit = recovery.units[varying.parameter(varying.indices[0])]
-        functions, labels, said = varying_variables(
-            varying, powers, estimate.value, estimate.covariance, estimate.factor, unit, recovery.batch
+    variables |= {key: (batch, v) for key, v in scalars.items() if batch}
+    units, remarks = unit_powers.of_parameters(parsed, units_of_names(parsed, given, field))
+    checks = [*_checks(powers, estimate, total), *of_the_space([parsed], field, 3)]
+    if method == "differences":
+        checks.append("the truncation error of central differences is not part of stderr")
+    return as_dataset(
+        [parsed],
+        method,
+        powers,
+        (estimate.value, estimate.covariance, estimate.factor),
+        variables,
+        units,
+        list(field.variables.values()),
+        batch,
+        [*checks, *remarks, remark],
+        **{key: v.item() for key, v in scalars.items() if not batch},
+        assumptions=ASSUMPTIONS,
+    )
+
+
+def _check_determined(estimate: Estimate, powers: Sequence[Power], total: int) -> None:
+    """Raise ValueError where no batch member has what it takes to estimate from."""
+    if np.isfinite(estimate.value).any():
+        return
+    count = int(estimate.count.max(initial=0))
+    if count <= len(powers):
+        raise ValueError(
+            f"there is nothing left to estimate from: {count} of {total} points have finite values of "
+            f"every term, which is not more than the parameters ({', '.join(map(str, powers))}); pass at= points "
+            f"inside the domain, and known values without gaps"
         )
-        described, coords = {**described, **functions}, {**coords, **labels}
-        checks += [said] if said else []
-    fitted = recovery.points.field.variables.values()
-    coords |= {
-        name: c.variable
-        for variable in fitted
-        for name, c in variable.batch.coords.items()
-        if set(c.dims) <= set(recovery.batch)
-    }
-    call = f"recover({recovery.equation.text!r}, method={recovery.method!r})"
-    attrs: dict[str, str | int | float] = {"equation": recovery.equation.text, "method": recovery.method}
-    if not recovery.batch:
-        attrs |= {key: value.item() for key, value in scalars.items()}
-    attrs["checks"] = "; ".join(checks) or "nothing to report"
-    attrs["assumptions"] = ASSUMPTIONS
-    attrs["history"] = evaluation.history(next(iter(fitted)).history, call)
-    return xr.Dataset(described, coords, attrs)
+    zero = [str(power) for i, power in enumerate(powers) if not estimate.squares[..., i].all()]
+    raise ValueError(
+        f"there is nothing left to estimate from: the term of {' and of '.join(zero)} is zero at all {count} points"
+    )
 
 
 # --- checks in words
 
 
-def _checks(recovery: Recovery) -> list[str]:
+def _checks(powers: Sequence[Power], estimate: Estimate, total: int) -> list[str]:
     """Return what a reader of the estimates should know, each in a sentence without a full stop."""
-    remarks, estimate = [], recovery.estimate
-    remarks += not_real(recovery.powers, estimate.value)
-    lost = recovery.total - estimate.count
+    remarks = not_real(powers, estimate.value)
+    lost = total - estimate.count
     if lost.any():
-        most = "up to " if recovery.batch else ""
+        most = "up to " if lost.ndim else ""
         remarks.append(
-            f"{most}{int(lost.max())} of {recovery.total} points were left out: outside the domain, or a known has no "
+            f"{most}{int(lost.max())} of {total} points were left out: outside the domain, or a known has no "
             f"value there"
         )
     if (undetermined := np.isnan(estimate.value).any(-1)).any():
@@ -183,12 +132,9 @@ def _checks(recovery: Recovery) -> list[str]:
         )
     if (worst := float(estimate.condition.max())) > 1 / least_squares.STABILISER:
         remarks.append(
-            f"the terms of {', '.join(map(str, recovery.powers))} are nearly proportional to each other (condition "
+            f"the terms of {', '.join(map(str, powers))} are nearly proportional to each other (condition "
             f"number {worst:.2g}), so their estimates cannot be told apart"
         )
     if (relative := float(np.nanmax(estimate.relative_rms, initial=0.0))) > 0.5:
         remarks.append(f"the residual is {relative:.0%} of the terms without a parameter (root mean square)")
-    remarks += of_the_space([recovery.equation], recovery.points.field, 3)
-    if recovery.method == "differences":
-        remarks.append("the truncation error of central differences is not part of stderr")
-    return [*remarks, *recovery.remarks]
+    return remarks

@@ -176,23 +176,9 @@ class Pairs:
         """Return what a value at a node adds to the integral of a test times a derivative: [pairs, n]."""
         if order not in self._weights:
             first, second = self.places
-            values = self.coordinate.values(order)
-            starts = np.searchsorted(first, range(len(self.tests) + 1))
-            rows = []
-            columns = []
-            entries = []
-            for i, test in enumerate(self.tests):
-                own = second[starts[i] : starts[i + 1]]
-                support = np.flatnonzero(test)
-                block = test[support] * values[np.ix_(support, own)].T
-                rows.append(np.repeat(np.arange(starts[i], starts[i + 1]), support.size))
-                columns.append(np.tile(support, own.size))
-                entries.append(block.ravel())
-            shape = (first.size, self.coordinate.nodes.size)
-            places = (np.concatenate(rows), np.concatenate(columns))
-            matrix = sparse.coo_array((np.concatenate(entries), places), shape=shape).tocsr()
-            matrix.eliminate_zeros()
-            self._weights[order] = matrix
+            tests = sparse.csr_array(self.tests)[first]
+            functions = sparse.csr_array(self.coordinate.values(order).T)[second]
+            self._weights[order] = tests.multiply(functions).tocsr()
         return self._weights[order]
 
     def integrals(self, order: int) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -11,58 +11,73 @@ import numpy as np
 from scipy.special import fdtrc, stdtrit
 
 from xspline.pde.profile.axes import ROUNDING, Array
-from xspline.pde.profile.gauss_newton import NEAR, STRENGTHS, ConstrainedLeastSquares, SearchResult
+from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, SearchResult, Unknowns
 from xspline.pde.profile.information import IMPROBABLE, NEGLIGIBLE, lacking, reaches, unsettled
 from xspline.pde.profile.normal_equations import solve_information
 from xspline.pde.profile.problem import EquationProblem, refined
-from xspline.pde.profile.weak import WeakEstimate, weak_estimate
+from xspline.pde.profile.weak import weak_estimate
 from xspline.pde.results import ENOUGH, LEVEL, ROUGH, low_degrees
 from xspline.solve import SingularSystemError, choose, solve
 from xspline.solve.multigrid.spaces import AxisLevel
 from xspline.spaces import BSpline, Space
 
-SLIGHT = 10.0  # F ratio: a negligible misfit below it changes constants by less than the knots do
 SIGNIFICANT = 5.0  # standard errors: constants and changes of them that are larger are no noise
-DEAR = 1e10  # operations of a factorisation, some 3 s: a search starts in a nested space then
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class Estimates:
     """Constants, as the powers in which they enter, and what tells whether their errors can be believed.
 
     Parameters
     ----------
-    value, resolution : [k], estimates, and what the knots leave of an error.
-    covariance : [k, k], NaN where errors are withheld.
+    value, covariance : [k] and [k, k]; errors are NaN where they are withheld.
+    factor : half the width of an interval in standard errors.
     lower, upper : [k], ends of the 95 % intervals.
+    weak, weak_covariance : those of the weak form.
+    resolution : [k], what the knots leave of an error.
+    by_holders : [k, k], covariance from the scores of holders, for errors that are correlated within one; NaN where it
+        is not known.
     sigma : standard deviation of an observation of weight 1 about the constrained field.
     adequacy, probability : F ratio of the constrained fit against the free one, and how probable a larger one is; NaN
         where data do not determine the free one.
-    by_holders : [k, k], covariance from the scores of holders, for errors that are correlated within one; NaN where it
-        is not known.
-    steps, freedom : factorisations; directions that initial and boundary values and the constants take.
-    unresolved : [P, d], what the knots of each coordinate leave of an error of the field's coefficients.
     limited_by : the coordinate of which more knots are needed before errors can be believed; empty otherwise.
     remarks : sentences without a full stop.
     """
 
     value: Array
     covariance: Array
+    factor: float
     lower: Array
     upper: Array
+    weak: Array
+    weak_covariance: Array
     resolution: Array
-    sigma: float
-    adequacy: float
-    probability: float
-    converged: bool
     by_holders: Array
-    weak: WeakEstimate
-    steps: int
-    freedom: int
+    sigma: float = math.nan
+    adequacy: float = math.nan
+    probability: float = math.nan
+    converged: bool = False
+    limited_by: str = ""
+    remarks: tuple[str, ...] = ()
+
+    @staticmethod
+    def without_errors(value: Array, factor: float = math.nan) -> Estimates:
+        """Return constants of which nothing else is known."""
+        none = np.full(len(value), np.nan)
+        matrix = np.full((len(value), len(value)), np.nan)
+        return Estimates(value, matrix, factor, none, none, none, matrix, none, matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Constants, the end of the search for them, and what the knots of each coordinate leave of an error of the field.
+
+    `unresolved`, [P, d], is of the field's coefficients.
+    """
+
+    estimates: Estimates
     result: SearchResult
     unresolved: Array
-    limited_by: str
-    remarks: tuple[str, ...]
 
 
 def profile(problem: EquationProblem) -> Profile:
@@ -72,14 +87,10 @@ def profile(problem: EquationProblem) -> Profile:
     """
     weak = problem.weak()
     search = problem.search
-    nested = _nested(problem, weak.value)
-    near = nested or NestedFit(problem.space, problem.coefficients, weak.value, math.nan)
-    result = found_from(search, refined(near.coefficients, near.space, problem.space), near.tau)
-    if search.data.free is None:
-        result = _from_likely(problem, search, result)
-    halved = _halved(problem, search, result, nested)
+    result = search.run(_start(problem, weak.value))
+    halved = _halved(problem, search, result)
     adequacy, probability = adequacy_of(search, result.rss)
-    covariance = search.covariance(result.step, result.rss)
+    covariance = search.covariance(result.linear, result.rss)
     stderr = np.sqrt(np.diag(covariance))
     vague = [*unsettled(search, result, halved.of_field)]
     missing = lacking(search, result, [] if vague else problem.low_terms, halved.resolution)
@@ -106,100 +117,45 @@ def profile(problem: EquationProblem) -> Profile:
     covariance = covariance * np.outer(ratio, ratio)
     unresolved = np.diag(halved.resolution**2)
     withheld = 0 * covariance  # NaN where errors are withheld
-    return Profile(
+    estimates = Estimates(
         tau,
         covariance + unresolved,
+        factor,
         tau - missing.below - np.hypot(below * errors, factor * halved.resolution),
         tau + missing.above + np.hypot(above * errors, factor * halved.resolution),
+        weak.value,
+        weak.covariance,
         halved.resolution,
+        _by_holders(problem, result) + unresolved + withheld,
         search.sigma(result.rss),
         adequacy,
         probability,
         result.converged,
-        _by_holders(problem, result) + unresolved + withheld,
-        weak,
-        result.steps,
-        search.freedom,
-        result,
-        halved.of_field,
         halved.coarsest if by_knots else "",
         (*remarks, *hidden),
     )
+    return Profile(estimates, result, halved.of_field)
 
 
-# --- where searches start
-
-
-class NestedFit(NamedTuple):
-    """What a search ended at in a space with every second knot of all coordinates."""
-
-    space: Space
-    coefficients: Mapping[str, Array]
-    tau: Array
-    rss: float
-
-
-def _nested(problem: EquationProblem, tau: Array) -> NestedFit | None:
-    """Return where a search starts whose factorisations are dear: the end of one in a nested space.
-
-    A factorisation takes a fiftieth there. It is None where there is no such space, and where the space leaves more of
-    the data than their noise, as the search could end elsewhere then.
-    """
-    data = problem.search.data
-    smaller = problem.coarsened(problem.space.names, problem.coefficients)
-    if data.order.work < DEAR or smaller is None:
-        return None
-    search = replace(smaller, ridge=problem.search.ridge).search
-    result = found_from(search, smaller.coefficients, tau)
-    if not result.converged or result.rss > 1.2 * data.rss(data.centred(problem.coefficients)):
-        return None
-    coefficients = search.data.with_reference(result.state.row)
-    return NestedFit(smaller.space, coefficients, result.state.tau, result.rss)
-
-
-def _from_likely(
-    problem: EquationProblem, search: ConstrainedLeastSquares, result: SearchResult
-) -> SearchResult:
-    """Return the better of a search and one from the field that the likelihood finds, where data leave gaps.
+def _start(problem: EquationProblem, tau: Array) -> Unknowns:
+    """Return where a search starts: at the fit, or, where data leave gaps, at the field that the likelihood finds.
 
     There a field of any other penalty may be far from all fields that obey the equation, and a search from it ends
     elsewhere.
     """
+    search = problem.search
+    if search.data.free is not None:
+        return search.start(problem.coefficients, tau)
     try:
         likely = {
             v: solve(s, problem.space, choose(s, problem.space, "reml").penalty).coefficients
             for v, s in problem.sums.items()
         }
     except (SingularSystemError, ValueError):  # there are too few data for a likelihood
-        return result
-    weak = weak_estimate(problem.constraints, likely, lambda _, image: 0.0 * image)
-    other = found_from(search, likely, weak.value)
-    better = other.converged and (not result.converged or other.rss < result.rss)
-    return replace(other if better else result, steps=result.steps + other.steps)
-
-
-def found_from(
-    search: ConstrainedLeastSquares, coefficients: Mapping[str, Array], tau: Array, least: int = 2
-) -> SearchResult:
-    """Search from some coefficients and constants; by strengths that grow where that does not converge.
-
-    `least` is 1 where the start is near and errors are of no interest.
-    """
-    start = search.start(coefficients, tau)
-    result = search.run(start, least=least)
-    if result.converged:
-        return result
-    state = start
-    steps = result.steps
-    for strength in (1e-2, 1.0, *STRENGTHS[:0:-1]):
-        softer = search.run(state, 5, strength)
-        steps += softer.steps
-        if not np.isfinite(softer.state.tau).all():
-            return replace(result, steps=steps)
-        state = softer.state
-    again = search.run(state)
-    steps += again.steps
-    return replace(again if again.converged or again.rss < result.rss else result, steps=steps)
+        return search.start(problem.coefficients, tau)
+    return search.start(
+        likely, weak_estimate(problem.constraints, likely, lambda _, image: 0.0 * image).value
+    )
 
 
 # --- what tells whether errors can be believed
@@ -213,11 +169,11 @@ def _by_holders(problem: EquationProblem, result: SearchResult) -> Array:
     count = len(problem.parts)
     data = problem.search.data
     if count < 2:
-        return np.full(result.step.information.shape, np.nan)
+        return np.full(result.linear.information.shape, np.nan)
     scores = [
-        replace(data, sums=part).gradient(result.state.row) @ result.step.response for part in problem.parts
+        replace(data, sums=part).gradient(result.state.row) @ result.linear.response for part in problem.parts
     ]
-    moves = solve_information(result.step.information, (np.array(scores) - np.mean(scores, axis=0)).T)
+    moves = solve_information(result.linear.information, (np.array(scores) - np.mean(scores, axis=0)).T)
     return np.asarray(moves @ moves.T * count / (count - 1))
 
 
@@ -249,64 +205,33 @@ class HalvedKnots(NamedTuple):
     coarsest: str = ""
 
 
-def _halved(
-    problem: EquationProblem, search: ConstrainedLeastSquares, result: SearchResult, nested: NestedFit | None
-) -> HalvedKnots:
+def _halved(problem: EquationProblem, search: ConstrainedLeastSquares, result: SearchResult) -> HalvedKnots:
     """Return what every second knot says; all zeros where the search did not converge."""
     tau = result.state.tau
     change = np.zeros(len(tau))
     resolution = np.zeros(len(tau))
     worst = 0.0
     of_field = np.zeros((search.data.order.size, len(problem.space.names)))
-    if not result.converged:
-        return HalvedKnots(change, resolution, worst, of_field)
-    coefficients = search.data.with_reference(result.state.row)
-    orders = problem.constraints.orders
-    units = np.sqrt(np.maximum(np.diag(result.step.information), 0.0))
+    units = np.sqrt(np.maximum(np.diag(result.linear.information), 0.0))
     moved: dict[str, float] = {}
+    coefficients = search.data.with_reference(result.state.row)
     for axis, name in enumerate(problem.space.names):
-        other = _with_half(problem, name, coefficients, tau, nested)
+        smaller = problem.coarsened([name], coefficients) if result.converged else None
+        if smaller is None:
+            continue
+        coarse = replace(smaller, ridge=search.ridge).search
+        other = coarse.run(coarse.start(smaller.coefficients, tau), errors=False)
         # The error goes with the knots' distance to the power of degree + 1 − order.
-        rate = 2.0 ** (problem.space.features[axis].offsets - orders[name]) - 1
-        own = np.abs(other.tau - tau)
+        rate = 2.0 ** (problem.space.features[axis].offsets - problem.constraints.orders[name]) - 1
+        own = np.abs(other.state.tau - tau)
         moved[name] = float(np.max(own * units, initial=0.0))
         change = change + own
         resolution = resolution + own / rate
         worst = max(worst, other.rss)
-        there = refined(other.coefficients, other.space, problem.space)
+        there = refined(coarse.data.with_reference(other.state.row), smaller.space, problem.space)
         apart = {v: (c - there[v]) / (rate * search.data.scale[v]) for v, c in coefficients.items()}
         of_field[:, axis] = search.data.order.flatten(apart)
-    return HalvedKnots(change, resolution, worst, of_field, max(moved, key=lambda name: moved[name]))
-
-
-def _with_half(
-    problem: EquationProblem,
-    name: str,
-    coefficients: Mapping[str, Array],
-    tau: Array,
-    nested: NestedFit | None,
-) -> NestedFit:
-    """Return what a search ends at with every second knot of a coordinate; its factor goes with this call.
-
-    Where a factorisation is dear, a third of a standard error is close enough.
-    """
-    smaller = problem.coarsened([name], coefficients)
-    if smaller is None:
-        return NestedFit(problem.space, coefficients, tau, 0.0)
-    if nested is not None and nested.space.shape == smaller.space.shape:
-        return nested
-    search = replace(smaller, ridge=problem.search.ridge).search
-    start = smaller.coefficients
-    least = 1
-    if problem.search.data.order.work >= DEAR:
-        search = replace(search, close=NEAR)
-        least = 2
-    if nested is not None:
-        start = refined(nested.coefficients, nested.space, smaller.space)
-        least = 1
-    result = found_from(search, start, tau, least)
-    own = search.data.with_reference(result.state.row)
-    return NestedFit(smaller.space, own, result.state.tau, result.rss)
+    return HalvedKnots(change, resolution, worst, of_field, max(moved, key=moved.__getitem__, default=""))
 
 
 def inadequate(
@@ -321,7 +246,7 @@ def inadequate(
     free = search.data.free
     if free is None or not probability < IMPROBABLE:
         return
-    if adequacy < SLIGHT and rss - free < NEGLIGIBLE**2 * search.data.power:
+    if rss - free < NEGLIGIBLE**2 * search.data.power:
         return
     text = (
         f"a field that obeys the equation misses the data by more than their noise (F = {adequacy:.3g}, probability "
@@ -355,7 +280,7 @@ def _unresolved(
     The change is compared with the largest constant, each in units of what the data tell of it, as a constant may be
     zero.
     """
-    units = np.sqrt(np.maximum(np.diag(result.step.information), 0.0))
+    units = np.sqrt(np.maximum(np.diag(result.linear.information), 0.0))
     largest = float(np.max(np.abs(result.state.tau) * units, initial=0.0))
     line = problem.finer(halved.coarsest) if halved.coarsest else ""
     if line:

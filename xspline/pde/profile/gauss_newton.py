@@ -21,10 +21,9 @@ from xspline.solve.smoothing.newton import STEPS
 # λ tr JᵀJ over tr G, and what takes its place where rounding leaves no factorisation. Multipliers make the equations
 # hold at any strength; at 1e4 errors of constants are 4 % too large with splines of degree 7.
 STRENGTHS = (1e6, 1e4, 1e2)
-FEW = 8  # steps: with one factorisation, and shortened ones in a row after which a search is given up
-CLOSE = 0.01  # standard errors: a full step of the constants that ends a search, as no reader would see the next one
-NEAR = 0.3  # standard errors: a full step from which on its factorisation serves further steps
-SATISFIED = 1e-3  # λ|r|² over the residual sum of squares, at which the equations hold
+# Standard errors: a full step of the constants that ends a search, as no reader would see the next one. The equations
+# hold as closely then: √λ|r| over the root of the residual sum of squares.
+CLOSE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,41 +39,62 @@ class Unknowns:
     multipliers: tuple[Array, ...]
 
 
+class LinearisedEquation(NamedTuple):
+    """One equation at some unknowns: what its names are at the nodes, r + d, and ∂r/∂τ."""
+
+    constraint: Constraint
+    values: Mapping[str, Any]
+    pulled: Array
+    by_parameter: Array
+
+
 @dataclass(frozen=True, eq=False)
-class GaussNewtonStep:
-    """A step of Gauss and Newton, with the matrices that it comes from.
+class Linearisation:
+    """The normal equations of a search, where its equations were linearised.
 
     Parameters
     ----------
-    row, tau : the change of the unknowns.
-    wish : [k], the change of τ if no constant were held.
-    information : [k, k], Schur complement: the inverse covariance of τ times σ².
+    at, parts : the unknowns there, and the equations.
     strengths : λ of each equation.
-    residuals : [I..], r + d of each equation, before the step.
     factor : of G + λJᵀJ.
     coupling : [P, k], between coefficients and constants.
     response : [P, k], how coefficients answer to constants, −∂c/∂τ.
-    at : where the equations were linearised.
+    information : [k, k], Schur complement: the inverse covariance of τ times σ².
+    """
+
+    at: Unknowns
+    parts: Sequence[LinearisedEquation]
+    strengths: tuple[float, ...]
+    factor: BandCholesky
+    coupling: Array
+    response: Array
+    information: Array
+
+
+class GaussNewtonStep(NamedTuple):
+    """A step of Gauss and Newton.
+
+    `row` and `tau` are the change of the unknowns, `wish`, [k], is the change of τ if no constant were held, and
+    `residuals`, [I..], are r + d of each equation before the step.
     """
 
     row: Array
     tau: Array
     wish: Array
-    information: Array
-    strengths: tuple[float, ...]
     residuals: tuple[Array, ...]
-    factor: BandCholesky
-    coupling: Array
-    response: Array
-    at: Unknowns
 
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """Where a search ended. `step` is the last one, and `steps` counts factorisations."""
+    """Where a search ended.
+
+    `linear` are the normal equations that were factorised last, `wish` is the last step of all constants, and `steps`
+    counts factorisations.
+    """
 
     state: Unknowns
-    step: GaussNewtonStep
+    linear: Linearisation
+    wish: Array
     rss: float
     converged: bool
     steps: int
@@ -93,28 +113,17 @@ class Scores(NamedTuple):
     shift: Array
 
 
-class _Linearised(NamedTuple):
-    """One equation at some unknowns: what its names are at the nodes, r + d, and ∂r/∂τ."""
-
-    constraint: Constraint
-    values: Mapping[str, Any]
-    pulled: Array
-    by_parameter: Array
-
-
 @dataclass(frozen=True, eq=False)
 class ConstrainedLeastSquares:
     """Least squares of data under equations, and the search for its minimum.
 
-    `ridge` is added to the diagonal of G, and the constants in `held` stay where the search starts. The search ends at
-    a full step of the constants below `close` standard errors, when the equations hold as closely.
+    `ridge` is added to the diagonal of G, and the constants in `held` stay where the search starts.
     """
 
     data: ScaledSums
     constraints: Constraints
     ridge: float = 0.0
     held: tuple[int, ...] = ()
-    close: float = CLOSE
 
     @cached_property
     def _jacobians(self) -> list[Jacobian]:
@@ -132,17 +141,17 @@ class ConstrainedLeastSquares:
 
     # --- one step
 
-    def _linearised(self, state: Unknowns) -> list[_Linearised]:
+    def _parts(self, state: Unknowns) -> list[LinearisedEquation]:
         coefficients = self.data.with_reference(state.row)
         parts = []
         for constraint, multiplier in zip(self.constraints.each, state.multipliers, strict=True):
             values = constraint.environment(coefficients)
             pulled = constraint.residual_of(values, state.tau) + multiplier
-            parts.append(_Linearised(constraint, values, pulled, constraint.by_parameter(values)))
+            parts.append(LinearisedEquation(constraint, values, pulled, constraint.by_parameter(values)))
         return parts
 
     def _slopes(
-        self, parts: Sequence[_Linearised], strengths: Sequence[float], state: Unknowns
+        self, parts: Sequence[LinearisedEquation], strengths: Sequence[float], state: Unknowns
     ) -> tuple[Array, Array]:
         """Return minus half the slope of the objective, by coefficients and by constants."""
         by_row = self.data.gradient(state.row) - self.ridge * state.row
@@ -153,10 +162,10 @@ class ConstrainedLeastSquares:
             by_tau -= part.by_parameter.reshape(len(by_tau), rows.size) @ rows.ravel()
         return by_row, by_tau
 
-    def step(self, state: Unknowns, strength: float, strengths: tuple[float, ...] | None) -> GaussNewtonStep:
-        """Return a step in coefficients and constants: it takes one factorisation and k + 1 right-hand sides.
+    def linearised(self, state: Unknowns, strengths: float | tuple[float, ...]) -> Linearisation:
+        """Return the normal equations at some unknowns; it takes one factorisation and k right-hand sides.
 
-        Where the `strengths` of the equations are not given, they follow from `strength` by the traces.
+        `strengths` are λ of each equation, or one number, λ tr JᵀJ over tr G of all of them.
         """
         data = self.data
         count = len(state.tau)
@@ -165,43 +174,40 @@ class ConstrainedLeastSquares:
         band[:, 0] += self.ridge
         coupling = np.zeros((data.order.size, count))
         information = np.zeros((count, count))
-        parts = self._linearised(state)
         chosen = list[float]()
+        parts = self._parts(state)
         for e, (jacobian, part) in enumerate(zip(self._jacobians, parts, strict=True)):
             slopes = part.constraint.by_coefficient(part.values, state.tau)
             entries = {n: x * data.scale[n] for n, x in slopes.items()}
             trace = sum(float(np.sum(x**2)) for x in entries.values())
-            factor = strengths[e] if strengths else strength * total / max(trace, 1e-300)
+            factor = strengths[e] if isinstance(strengths, tuple) else strengths * total / max(trace, 1e-300)
             chosen.append(factor)
             jacobian.add_squares(band, entries, factor)
             told, coupled = self._by_constants(part, part.by_parameter, state.tau, factor)
             information += told
             coupling += coupled
-        by_row, by_tau = self._slopes(parts, chosen, state)
         system = BandCholesky(band)
-        solved = system.solve(np.column_stack([by_row, coupling]))
-        answer = solved[:, 0]
-        response = solved[:, 1:]
+        response = system.solve(coupling)
         schur = information - coupling.T @ response
-        schur = (schur + schur.T) / 2
-        wish, change = self._moves(schur, by_tau - coupling.T @ answer)
-        row = answer - response @ change
-        residuals = tuple(part.pulled for part in parts)
-        return GaussNewtonStep(
-            row, change, wish, schur, tuple(chosen), residuals, system, coupling, response, state
-        )
+        return Linearisation(state, parts, tuple(chosen), system, coupling, response, (schur + schur.T) / 2)
 
-    def _step_again(self, state: Unknowns, step: GaussNewtonStep) -> GaussNewtonStep:
-        """Return a step with the matrices of one before, from the residuals and slopes of now."""
-        parts = self._linearised(state)
-        by_row, by_tau = self._slopes(parts, step.strengths, state)
-        answer = step.factor.solve(by_row[:, None])[:, 0]
-        wish, change = self._moves(step.information, by_tau - step.coupling.T @ answer)
-        row = answer - step.response @ change
-        return replace(step, row=row, tau=change, wish=wish, residuals=tuple(part.pulled for part in parts))
+    def step(self, state: Unknowns, linear: Linearisation) -> GaussNewtonStep:
+        """Return a step from the residuals and slopes at some unknowns; it takes one right-hand side."""
+        parts = linear.parts if state is linear.at else self._parts(state)
+        by_row, by_tau = self._slopes(parts, linear.strengths, state)
+        answer = linear.factor.solve(by_row[:, None])[:, 0]
+        score = by_tau - linear.coupling.T @ answer
+        wish = solve_information(linear.information, score)
+        change = wish
+        if self.held:
+            change = np.zeros(len(score))
+            free = np.setdiff1d(np.arange(len(score)), self.held)
+            change[free] = solve_information(linear.information[np.ix_(free, free)], score[free])
+        row = answer - linear.response @ change
+        return GaussNewtonStep(row, change, wish, tuple(part.pulled for part in parts))
 
     def _by_constants(
-        self, part: _Linearised, terms: Array, tau: Array, strength: float
+        self, part: LinearisedEquation, terms: Array, tau: Array, strength: float
     ) -> tuple[Array, Array]:
         """Return λ TᵀT and λ JᵀT, with T the derivatives of the residuals by the constants, [k, I..]."""
         flat = terms.reshape(len(tau), part.pulled.size)
@@ -219,112 +225,84 @@ class ConstrainedLeastSquares:
         none = {n: np.zeros(order.frame.sizes) for n in order.variables}
         return order.flatten(none | {n: self.data.scale[n] * x for n, x in pulled.items()})
 
-    def _moves(self, schur: Array, score: Array) -> tuple[Array, Array]:
-        """Return what all constants would move by, and what they do where some are held."""
-        wish = solve_information(schur, score)
-        if not self.held:
-            return wish, wish
-        change = np.zeros(len(score))
-        free = np.setdiff1d(np.arange(len(score)), self.held)
-        change[free] = solve_information(schur[np.ix_(free, free)], score[free])
-        return wish, change
-
     # --- the search
 
-    def run(
-        self, state: Unknowns, steps: int = STEPS, strength: float = STRENGTHS[0], least: int = 2
-    ) -> SearchResult:
-        """Search from some unknowns.
+    def run(self, state: Unknowns, steps: int = STEPS, *, errors: bool = True) -> SearchResult:
+        """Search from some unknowns, with weaker equations where rounding leaves no factorisation.
 
-        It takes at most `steps` factorisations; after `least` of them the last one serves for steps that are small
-        anyway. `strength` is λ tr JᵀJ over tr G: multipliers make the equations hold at full strength alone.
+        It takes at most `steps` factorisations. Where `errors` are of no interest, one may serve for all steps, and a
+        step within a standard error is the last.
         """
-        strengths = None
-        hard = strength == STRENGTHS[0]
-        rss = self.data.rss(state.row)
-        step = None
-        short = 0
-        for count in range(1, steps + 1):
-            step = None  # so that two factors are never held at once
-            step = self.step(state, strength, strengths)
-            strengths = step.strengths
-            finite = np.isfinite(step.row).all() and np.isfinite(step.tau).all()
-            later, own, length, residuals = self._along(state, step, rss) if finite else (state, rss, 0.0, [])
-            # Of a factor at rounding, a step that has to be shortened is rounding.
-            at_rounding = length < 1 and not step.factor.determined and strength > STRENGTHS[-1]
-            if not finite or at_rounding:
-                weaker = [x for x in STRENGTHS if x < strength]
-                if not weaker:
-                    return SearchResult(state, step, rss, False, count)
-                share = weaker[0] / strength
-                strength = weaker[0]
-                strengths = tuple(x * share for x in strengths)
-                state = replace(state, multipliers=tuple(d / share for d in state.multipliers))
-                continue
-            state = later
-            rss = own
-            if hard:
-                state = _with_multipliers(state, residuals)
-            short = short + 1 if length < 1 else 0
-            if hard and short == FEW:
-                return SearchResult(state, step, rss, False, count)
-            left = self._remaining(state, step, step, rss, residuals, hard=hard)
-            if count >= least and length == 1 and left < 1:
-                return SearchResult(state, step, rss, True, count)
-            near = np.abs(step.tau) <= NEAR * self.stderr(step, rss) + 1e-10 * np.abs(state.tau)
-            if hard and count >= least and length == 1 and near.all():
-                state, rss, done = self._further(state, step, rss, left)
-                if done:
-                    return SearchResult(state, step, rss, True, count)
-        if step is None:
-            raise ValueError("a search takes at least one step")
-        return SearchResult(state, step, rss, False, steps)
-
-    def _further(
-        self, state: Unknowns, step: GaussNewtonStep, rss: float, left: float
-    ) -> tuple[Unknowns, float, bool]:
-        """Take steps with a factorisation that is there, each of one solve, as long as what is left halves."""
-        for _ in range(FEW):
-            further = self._step_again(state, step)
-            later, own, length, residuals = self._along(state, further, rss)
-            now = self._remaining(later, further, step, own, residuals, hard=True)
-            if length < 1 or not now < max(left / 2, 1.0):
+        taken = 0
+        for strength in STRENGTHS:
+            result = self._run(state, steps - taken, strength, errors=errors)
+            taken += result.steps
+            if result.converged or result.linear.factor.determined or taken == steps:
                 break
-            state = _with_multipliers(later, residuals)
-            rss = own
-            left = now
-            if left < 1:
-                return state, rss, True
-        return state, rss, False
+            state = replace(result.state, multipliers=state.multipliers)
+        return replace(result, steps=taken)
+
+    def _run(self, state: Unknowns, steps: int, strength: float, *, errors: bool) -> SearchResult:
+        """Search by λ = `strength` tr G / tr JᵀJ, until the end or until rounding shortens a step.
+
+        A factorisation serves as long as what is left of the search halves. For errors there have to be two of them,
+        the last one within errors of the end, as they come from it.
+        """
+        least = 2 if errors else 1
+        close = 1 if errors else 1 / CLOSE
+        rss = self.data.rss(state.row)
+        linear: Any = None
+        strengths: float | tuple[float, ...] = strength
+        for count in range(1, steps + 1):
+            linear = None  # so that two factors are never held at once
+            linear = self.linearised(state, strengths)
+            strengths = linear.strengths
+            left = math.inf
+            while True:
+                step = self.step(state, linear)
+                if not (np.isfinite(step.row).all() and np.isfinite(step.tau).all()):
+                    return SearchResult(state, linear, step.wish, rss, False, count)
+                later, own, length, residuals = self._along(state, step, linear.strengths, rss)
+                now, near = self._remaining(later, step, linear, own, residuals)
+                if left < math.inf and (length < 1 or not now < max(left / 2, 1.0)):
+                    break
+                # Of a factor at rounding, a step that has to be shortened is rounding.
+                if length < 1 and not linear.factor.determined and strength > STRENGTHS[-1]:
+                    return SearchResult(state, linear, step.wish, rss, False, count)
+                both = zip(later.multipliers, residuals, strict=True)
+                state = replace(later, multipliers=tuple(d + r for d, r in both))
+                rss = own
+                left = now
+                if left < close and length == 1 and count >= least:
+                    return SearchResult(state, linear, step.wish, rss, True, count)
+                if count < least or length < 1 or (errors and not near):
+                    break
+        return SearchResult(state, linear, step.wish, rss, False, steps)
 
     def _remaining(
         self,
         state: Unknowns,
         step: GaussNewtonStep,
-        factorised: GaussNewtonStep,
+        linear: Linearisation,
         rss: float,
         residuals: list[Array],
-        *,
-        hard: bool,
-    ) -> float:
-        """Return how far a search is from its end after a step; below 1 it may end.
-
-        Errors are those of the last step that was `factorised`.
-        """
-        scale = CLOSE * self.stderr(factorised, rss) + 1e-10 * np.abs(state.tau)
-        moved = float(np.max(np.abs(step.tau) / scale, initial=0.0))
-        squared = sum(x * float(np.sum(r**2)) for x, r in zip(step.strengths, residuals, strict=True))
-        missed = math.sqrt(squared / (SATISFIED * max(rss, ROUNDING * self.data.power))) if hard else 0.0
-        return max(moved, missed) * CLOSE / self.close
+    ) -> tuple[float, bool]:
+        """Return how far a search is from its end after a step, below 1 it may end; and whether within errors."""
+        errors = self.stderr(linear, rss)
+        rounding = 1e-10 * np.abs(state.tau)
+        moved = float(np.max(np.abs(step.tau) / (CLOSE * errors + rounding), initial=0.0))
+        squared = sum(x * float(np.sum(r**2)) for x, r in zip(linear.strengths, residuals, strict=True))
+        missed = math.sqrt(squared / max(rss, ROUNDING * self.data.power)) / CLOSE
+        return max(moved, missed), bool((np.abs(step.tau) <= errors + rounding).all())
 
     def _along(
-        self, state: Unknowns, step: GaussNewtonStep, rss: float
+        self, state: Unknowns, step: GaussNewtonStep, strengths: tuple[float, ...], rss: float
     ) -> tuple[Unknowns, float, float, list[Array]]:
         """Halve a step until the objective falls, ten times at most: new unknowns, their rss, length, residuals."""
         data = self.data
         slope = float(step.row @ data.gradient(state.row))
         curve = float(step.row @ data.image(step.row))
-        before = self._objective(rss, state.row, step.residuals, step.strengths)
+        before = self._objective(rss, state.row, step.residuals, strengths)
         for length in 0.5 ** np.arange(11):
             row = state.row + length * step.row
             tau = state.tau + length * step.tau
@@ -332,7 +310,7 @@ class ConstrainedLeastSquares:
             # Along a line the sum of squares is a parabola.
             later = rss - 2 * length * slope + length**2 * curve
             pulled = [r + d for r, d in zip(residuals, state.multipliers, strict=True)]
-            after = self._objective(later, row, pulled, step.strengths)
+            after = self._objective(later, row, pulled, strengths)
             if after <= before * (1 + 1e-12) + ROUNDING * data.power:
                 break
         return replace(state, row=row, tau=tau), max(data.rss(row), 0.0), float(length), residuals
@@ -346,7 +324,7 @@ class ConstrainedLeastSquares:
 
     # --- errors
 
-    def covariance(self, step: GaussNewtonStep, rss: float) -> Array:
+    def covariance(self, linear: Linearisation, rss: float) -> Array:
         """Return σ² over the profile information.
 
         It is NaN where no observation is left to estimate σ from, and infinite for constants that data do not tell
@@ -354,16 +332,16 @@ class ConstrainedLeastSquares:
         """
         left = self.data.count - self.freedom
         variance = max(rss, ROUNDING * self.data.power) / left if left > 0 else math.nan
-        covariance = variance * solve_information(step.information, np.eye(len(step.tau)))
+        covariance = variance * solve_information(linear.information, np.eye(len(linear.at.tau)))
         if np.isfinite(covariance).all():
-            values, vectors, _ = directions(step.information)
+            values, vectors, _ = directions(linear.information)
             untold = (np.abs(vectors[:, values <= TINY]) > PART).any(axis=1)
             np.fill_diagonal(covariance, np.where(untold, np.inf, np.diag(covariance)))
         return covariance
 
-    def stderr(self, step: GaussNewtonStep, rss: float) -> Array:
+    def stderr(self, linear: Linearisation, rss: float) -> Array:
         """Return standard errors of τ from the profile information."""
-        return np.sqrt(np.maximum(np.diag(self.covariance(step, rss)), 0.0))
+        return np.sqrt(np.maximum(np.diag(self.covariance(linear, rss)), 0.0))
 
     def sigma(self, rss: float) -> float:
         """Return the standard deviation of an observation of weight 1; NaN where no observation is left for it."""
@@ -373,60 +351,56 @@ class ConstrainedLeastSquares:
     def draws(self, result: SearchResult, count: int) -> Array:
         """Return errors of the field that are as large as its covariance says, [P, draws]."""
         draws = np.random.default_rng(0).standard_normal((self.data.order.size, count))
-        return np.asarray(self.sigma(result.rss) * result.step.factor.apply_inverse_sqrt(draws))
+        return np.asarray(self.sigma(result.rss) * result.linear.factor.apply_inverse_sqrt(draws))
 
-    def information(self, step: GaussNewtonStep, errors: Array, *, alone: bool = False) -> Array:
+    def information(self, linear: Linearisation, errors: Array, *, alone: bool = False) -> Array:
         """Return what the terms of the field with some errors tell of the constants, where a step was linearised.
 
         With `alone` it is what the change of the terms by these errors tells.
         """
-        tau = step.at.tau
-        there = self.data.with_reference(step.at.row + errors)
+        tau = linear.at.tau
+        there = self.data.with_reference(linear.at.row + errors)
         told = np.zeros((len(tau), len(tau)))
         coupling = np.zeros((self.data.order.size, len(tau)))
-        for part, strength in zip(self._linearised(step.at), step.strengths, strict=True):
+        for part, strength in zip(linear.parts, linear.strengths, strict=True):
             terms = part.constraint.by_parameter(part.constraint.environment(there))
             terms = terms - part.by_parameter if alone else terms
             own, coupled = self._by_constants(part, terms, tau, strength)
             told += own
             coupling += coupled
-        return told - coupling.T @ step.factor.solve(coupling)
+        return told - coupling.T @ linear.factor.solve(coupling)
 
-    def scores(self, step: GaussNewtonStep, terms: Sequence[Sequence[LowTerm]]) -> Scores:
+    def scores(self, linear: Linearisation, terms: Sequence[Sequence[LowTerm]]) -> Scores:
         """Return what the end of a search says of terms that each equation lacks (Rao 1948), from its factorisation.
 
         A term is a constant more, which is zero so far: its score is the slope of the objective, less what coefficients
         and constants absorb of it.
         """
-        parts = self._linearised(step.at)
-        coefficients = self.data.with_reference(step.at.row)
-        by_row, by_tau = self._slopes(parts, step.strengths, step.at)
+        parts = linear.parts
+        coefficients = self.data.with_reference(linear.at.row)
+        by_row, by_tau = self._slopes(parts, linear.strengths, linear.at)
         slopes = list[float]()
         told = list[float]()
         with_tau = list[Array]()
         coupling = list[Array]()
-        for part, strength, own in zip(parts, step.strengths, terms, strict=True):
+        for part, strength, own in zip(parts, linear.strengths, terms, strict=True):
             for term in own:
                 factors = (part.constraint.derivative(coefficients, value) for value in term.factors)
                 row = -part.constraint.project(math.prod(factors, start=np.ones(())))
                 slopes.append(-strength * float(np.sum(row * part.pulled)))
                 told.append(strength * float(np.sum(row**2)))
                 with_tau.append(strength * np.tensordot(part.by_parameter, row, row.ndim))
-                coupling.append(self._pulled_back(part.constraint, part.values, step.at.tau, strength * row))
+                coupling.append(
+                    self._pulled_back(part.constraint, part.values, linear.at.tau, strength * row)
+                )
         both = np.stack(coupling, axis=1)
-        answer = step.factor.solve(np.column_stack([by_row, both]))
-        by_tau -= step.coupling.T @ answer[:, 0]
-        shared = np.stack(with_tau, axis=1) - step.coupling.T @ answer[:, 1:]
-        moves = solve_information(step.information, np.column_stack([by_tau, shared]))
+        answer = linear.factor.solve(np.column_stack([by_row, both]))
+        by_tau -= linear.coupling.T @ answer[:, 0]
+        shared = np.stack(with_tau, axis=1) - linear.coupling.T @ answer[:, 1:]
+        moves = solve_information(linear.information, np.column_stack([by_tau, shared]))
         alone = np.array(told) - np.sum(both * answer[:, 1:], axis=0)
         information = alone - np.sum(shared * moves[:, 1:], axis=0)
         score = np.array(slopes) - both.T @ answer[:, 0] - shared.T @ moves[:, 0]
         with np.errstate(divide="ignore", invalid="ignore"):
             constant = score / information
             return Scores(constant, information, information / alone, -moves[:, 1:] * constant)
-
-
-def _with_multipliers(state: Unknowns, residuals: list[Array]) -> Unknowns:
-    """Return the unknowns with their multipliers brought up to date."""
-    both = zip(state.multipliers, residuals, strict=True)
-    return replace(state, multipliers=tuple(d + r for d, r in both))

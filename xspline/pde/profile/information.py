@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from xspline.pde.profile.axes import Array
-from xspline.pde.profile.gauss_newton import CLOSE, FEW, ConstrainedLeastSquares, SearchResult
+from xspline.pde.profile.gauss_newton import CLOSE, ConstrainedLeastSquares, SearchResult
 from xspline.pde.profile.normal_equations import PART, TINY, directions, solve_information
 from xspline.pde.results import LEVEL, ROUGH
 from xspline.pde.text.equation import Power
 from xspline.pde.text.low_terms import LowTerm
+from xspline.solve.smoothing.newton import STEPS
 
 HIDDEN = 0.05  # of the information on a constant: a larger share that noise in the field adds makes errors too small
 # Probability of an F or score, below which an equation is not adequate: 1 false alarm in 1,000 fits.
@@ -36,9 +37,9 @@ def unsettled(
             "equation leaves; use fewer functions"
         )
         return
-    stderr = search.stderr(result.step, result.rss)
+    stderr = search.stderr(result.linear, result.rss)
     if np.isinf(stderr).any():
-        values, vectors, scale = directions(result.step.information)
+        values, vectors, scale = directions(result.linear.information)
         along = vectors[:, 0] / scale if np.sum(values <= TINY) == 1 else None
         yield _apart(search, result, np.isinf(stderr), along)
         return
@@ -103,18 +104,18 @@ def noise_told(
     combination is in units of what data tell of each constant. Constants whose terms are unlike, with no eigenvalue
     below a half, are told apart by any field, and so are left out.
     """
-    step = result.step
-    count = len(step.tau)
+    linear = result.linear
+    count = len(result.state.tau)
     if count < 2:
         return 0.0, np.zeros(count)
-    if not (np.isfinite(step.information).all() and (np.diag(step.information) > 0).all()):
+    if not (np.isfinite(linear.information).all() and (np.diag(linear.information) > 0).all()):
         return 0.0, np.zeros(count)
-    values, vectors, scale = directions(step.information)
+    values, vectors, scale = directions(linear.information)
     if values[0] > 0.5 or values[0] <= TINY:
         return 0.0, np.zeros(count)
-    noise = search.information(step, search.draws(result, 1)[:, 0], alone=True)
+    noise = search.information(linear, search.draws(result, 1)[:, 0], alone=True)
     for error in () if of_field is None else of_field.T:
-        noise += search.information(step, error, alone=True)
+        noise += search.information(linear, error, alone=True)
     root = vectors / np.sqrt(values)
     shares, combinations = np.linalg.eigh(root.T @ (noise / np.outer(scale, scale)) @ root)
     return float(shares[-1]), root @ combinations[:, -1]
@@ -125,13 +126,13 @@ def noise_added(search: ConstrainedLeastSquares, result: SearchResult) -> Array:
 
     It is the mean over two pairs of fields about the constrained one, as far from it as their covariance says.
     """
-    step = result.step
+    linear = result.linear
     apart = search.draws(result, 2)
     # Draws are held to the equations by their strength alone; what the equations do not allow is taken out of them.
     images = np.stack([search.data.image(y) for y in apart.T], axis=1) + search.ridge * apart
-    apart = step.factor.solve(images)
-    seen = [np.diag(search.information(step, x)) for y in apart.T for x in (y, -y)]
-    own = np.diag(search.information(step, np.zeros(search.data.order.size)))
+    apart = linear.factor.solve(images)
+    seen = [np.diag(search.information(linear, x)) for y in apart.T for x in (y, -y)]
+    own = np.diag(search.information(linear, np.zeros(search.data.order.size)))
     return np.asarray(np.mean(seen, axis=0) / own - 1.0)
 
 
@@ -162,12 +163,12 @@ def lacking(
     where it would be significant by itself. What moves no constant by more than the knots do, or is negligible beside
     the data, says nothing.
     """
-    nothing = np.zeros(len(result.step.tau))
+    nothing = np.zeros(len(result.state.tau))
     candidates = [term for own in terms for term in own]
     left = search.data.count - search.freedom
     if not candidates or left <= 1:
         return Lacking((), (), nothing, nothing)
-    scores = search.scores(result.step, terms)
+    scores = search.scores(result.linear, terms)
     told = np.flatnonzero((scores.share > NEGLIGIBLE) & (scores.information > 0))
     squares = scores.constant[told] ** 2 * scores.information[told]
     moved = (np.abs(scores.shift[:, told]) > resolution[:, None]).any(axis=0)
@@ -187,7 +188,7 @@ def lacking(
         return Lacking((doubt,), (), nothing, nothing)
     own = told[likely]
     factor = float(stdtrit(left, (1 + LEVEL) / 2))
-    variance = sigma**2 * np.diag(solve_information(result.step.information, np.eye(len(nothing))))
+    variance = sigma**2 * np.diag(solve_information(result.linear.information, np.eye(len(nothing))))
     error = np.sqrt(variance)[:, None]
     # The error of the term adds to those of the constants that move with it.
     wider = factor * (np.hypot(error, scores.shift[:, own] / z[likely]) - error)
@@ -259,15 +260,15 @@ def _end(
     at = target
     inside = (0.0, 0.0)
     outside = (math.nan, math.nan)
-    for _ in range(2 * FEW):
+    for _ in range(STEPS):
         tau = state.tau.copy()
         tau[constant] = result.state.tau[constant] + at * unit
         there = replace(search, held=(constant,)).run(replace(state, tau=tau))
         if not there.converged:
             return math.nan, moved
         moved = np.maximum(moved, np.abs(there.state.tau - result.state.tau))
-        error = math.copysign(float(search.stderr(there.step, result.rss)[constant]), unit)
-        seen = -there.step.wish[constant] / error
+        error = math.copysign(float(search.stderr(there.linear, result.rss)[constant]), unit)
+        seen = -there.wish[constant] / error
         state = there.state
         if abs(seen - target) < 2 * CLOSE:
             return at, moved

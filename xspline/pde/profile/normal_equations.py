@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
 from xspline.solve.direct.band import folded
-from xspline.spaces import Frame
+from xspline.spaces import Frame, Space
 from xspline.sums import Gram, matrix_entries
 
 TINY = 1e-10  # of a diagonal of ones: what is added to one that may be singular, and eigenvalues that tell nothing
@@ -34,7 +34,7 @@ class BandOrder:
     outermost one, where those of a circle are folded; a band spans `reach` of these functions.
     """
 
-    frame: Frame
+    space: Space
     variables: tuple[str, ...]
     axes: tuple[int, ...]
     position: Integers
@@ -48,34 +48,28 @@ class BandOrder:
             max(float(np.bincount(c.pairs[axis].places[0]).max()) for c in constraints.each) / size
             for axis, size in enumerate(frame.sizes)
         ]
-        best: BandOrder | None = None
+        orders = []
         for axis, size in enumerate(frame.sizes):
-            order = BandOrder.along(frame, constraints.variables, axis)
-            reach = order.reach
+            position = folded(size) if frame.periodic[axis] else np.arange(size)
+            # Pairs of functions of the field, and those that a test meets.
+            reach = frame.offsets[axis] * (2 if frame.periodic[axis] else 1)
             for constraint in constraints.each:
                 first, second = constraint.pairs[axis].places
-                places = order.position[second]
+                places = position[second]
                 starts = np.flatnonzero(np.diff(first, prepend=-1))
                 spread = np.maximum.reduceat(places, starts) - np.minimum.reduceat(places, starts)
                 reach = max(reach, int(spread.max()) + 1)
             others = sorted((a for a in range(len(met)) if a != axis), key=lambda a: met[a])
-            order = replace(order, axes=(axis, *others), reach=min(reach, size))
-            if best is None or order.width < best.width:
-                best = order
-        if best is None:
-            raise ValueError("a space without coordinates has no order")
-        return best
+            axes = (axis, *others)
+            orders.append(
+                BandOrder(constraints.space, constraints.variables, axes, position, min(reach, size))
+            )
+        return min(orders, key=lambda order: order.width)
 
-    @staticmethod
-    def along(frame: Frame, variables: tuple[str, ...], axis: int) -> BandOrder:
-        """Return the order with a coordinate outermost in which pairs of functions of the field are a band."""
-        size = frame.sizes[axis]
-        folds = frame.periodic[axis]
-        position = folded(size) if folds else np.arange(size)
-        axes = (axis, *(a for a in range(len(frame.sizes)) if a != axis))
-        return BandOrder(
-            frame, variables, axes, position, min(frame.offsets[axis] * (2 if folds else 1), size)
-        )
+    @property
+    def frame(self) -> Frame:
+        """The extents of the coordinates."""
+        return self.space.frame
 
     @property
     def inner(self) -> int:
@@ -96,11 +90,6 @@ class BandOrder:
     def nbytes(self) -> int:
         """The bytes of a band."""
         return 8 * self.size * self.width
-
-    @property
-    def work(self) -> int:
-        """The operations of a factorisation."""
-        return self.size * self.width**2
 
     @cached_property
     def index(self) -> Integers:

@@ -11,7 +11,7 @@ import numpy as np
 
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.normal_equations import BandOrder, band_of
-from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve import Ridge, SingularSystemError, solve
 from xspline.sums import Sums
 
 
@@ -60,19 +60,13 @@ class ScaledSums:
 
         Only the equations tie variables to each other, so that each variable is solved by itself.
         """
-        frame = self.order.frame
-        total = 0.0
         if self.count <= self.order.size:
             return None
-        for name, s in self.sums.items():
-            orders = (BandOrder.along(frame, (name,), axis) for axis in range(len(frame.sizes)))
-            order = min(orders, key=lambda own: own.width)
-            factor = BandCholesky(band_of([s.gram], order))
-            if not factor.determined:
-                return None
-            row = factor.solve(order.flatten({name: s.full_moment(frame)})[:, None])[:, 0]
-            total += float(s.rss(order.unflatten(row)[name], frame)) * self.precision[name]
-        return max(total, 0.0)
+        try:
+            fits = {n: solve(s, self.order.space, Ridge(0.0), "banded") for n, s in self.sums.items()}
+        except SingularSystemError:
+            return None
+        return sum(float(fit.rss) * self.precision[name] for name, fit in fits.items())
 
     @cached_property
     def moment(self) -> Array:

@@ -6,7 +6,7 @@ import ast
 import keyword
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xspline.labels.errors import unknown_name
@@ -76,14 +76,31 @@ _WRITTEN, _READ = re.compile(r"\)\s*_([A-Za-z]+)"), re.compile(r"(\b\w+)?\['_(\w
 
 
 def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:
-    """Read an equation.
+    """Read an equation that uses all that is known or varies; see :func:`parse_all`."""
+    return parse_all([text], names, with_parameters=with_parameters)[0]
 
-    The text, for example ``"u_t + u*u_x = k*u_xx + S"``, has numbers, ``+ - * / **``, brackets, and functions of what
+
+def parse_all(texts: Sequence[str], names: Names, *, with_parameters: bool = True) -> tuple[Equation, ...]:
+    """Read equations that together use all that is known or varies.
+
+    A text, for example ``"u_t + u*u_x = k*u_xx + S"``, has numbers, ``+ - * / **``, brackets, and functions of what
     is known. A parameter may be to a fixed power, ``c**2 * u_xx``; brackets may have derivatives, ``(D(x)*u_x)_x``.
-    `names` are no parameters, of which there has to be one if `with_parameters`. It raises ValueError where the text is
+    `names` are no parameters, of which there has to be one if `with_parameters`. It raises ValueError where a text is
     no equation, uses a name or function that means nothing, does not hold the field, a parameter or a term without one,
     or is not linear in its parameters.
     """
+    equations = tuple(_parsed(text, names, with_parameters=with_parameters) for text in texts)
+    where = f"equation {texts[0]!r}" if len(texts) == 1 else f"equations {list(texts)}"
+    symbols = [symbol for equation in equations for symbol in equation.symbols.values()]
+    used = {symbol.name for symbol in symbols if isinstance(symbol, KnownSymbol)}
+    if unused := sorted(names.known - used):
+        raise ValueError(f"{', '.join(unused)} in known= does not appear in the {where}")
+    if unused := sorted(set(names.vary).difference(*(equation.varying for equation in equations))):
+        raise ValueError(f"{', '.join(unused)} in vary= does not appear in the {where}")
+    return equations
+
+
+def _parsed(text: str, names: Names, *, with_parameters: bool) -> Equation:
     if not isinstance(text, str):
         raise TypeError(f"the equation has to be text, such as 'u_t = D * u_xx', not {type(text).__name__}")
     sides = text.split("=")
@@ -128,11 +145,6 @@ def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:
             f"the equation {text!r} holds nothing of the field, whose values and derivatives are "
             f"{', '.join(names.stems)}, {stems}"
         )
-    used = {symbol.name for symbol in reader.symbols.values() if isinstance(symbol, KnownSymbol)}
-    if unused := sorted(names.known - used):
-        raise ValueError(f"{', '.join(unused)} in known= does not appear in the equation {text!r}")
-    if unused := sorted(set(names.vary) - set(reader.varying)):
-        raise ValueError(f"{', '.join(unused)} in vary= does not appear in the equation {text!r}")
     differences = {p: expression.difference(on_right.get(p), on_left.get(p)) for p in powers}
     terms = {power: factor for power, factor in differences.items() if factor is not None}
     return Equation(text, response, terms, reader.symbols)

@@ -225,25 +225,6 @@ def gather_entries(matrix: Array, frame: Frame) -> Array:
     return out
 
 
-def pair_places(
-    a: Integers, b: Integers, size: int, offsets: int, periodic: bool, strides: tuple[int, int] | None = None
-) -> tuple[Integers, NDArray[np.bool_]]:
-    """Return where pairs of coefficients of an axis are in a flat pair array, −1 if nowhere, and whether a is first.
-
-    The shapes of the coefficients `a` and `b` broadcast; `size` and `offsets` are K and O of the axis, which has no
-    functions that are active everywhere. `strides` are those of coefficients and of offsets in the array; if they are
-    not given, those of an array of this axis alone.
-    """
-    stride, offset_stride = strides or (offsets, 1)
-    ahead, behind = b - a, a - b
-    if periodic:
-        ahead, behind = ahead % size, behind % size
-    forward = (ahead >= 0) & (ahead < offsets)
-    backward = (behind >= 0) & (behind < offsets)
-    places = np.where(forward, a * stride + ahead * offset_stride, b * stride + behind * offset_stride)
-    return np.where(forward | backward, places, -1), forward
-
-
 def band_operations(ordering: Ordering) -> float:
     """Operations of the Cholesky factorisation of a band."""
     return float(ordering.size) * (ordering.bandwidth + 1) ** 2

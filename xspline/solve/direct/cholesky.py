@@ -1,4 +1,4 @@
-"""Cholesky factorisations: of a band, of a dense matrix, and of many small bands at once; selected inverses of bands.
+"""Cholesky factorisations: of a band, and of many small bands at once; selected inverses of bands.
 
 Every matrix is scaled to a unit diagonal first. Its pivots are then the shares of each diagonal entry that
 the earlier coefficients do not explain, whatever the units of the data and of the weights, and a matrix is
@@ -20,14 +20,14 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from xspline.solve.direct.band import Ordering, gather, gather_entries
+from xspline.solve.direct.band import Ordering, gather
 from xspline.solve.direct.lapack import pbtrf
 
 Array = NDArray[np.float64]
 Which = NDArray[np.int64]  # number of the system that each column belongs to
-# Columns that a selected inverse takes at once: as many as the band is wide, within these limits.
+# Columns that a selected inverse takes at once: as many as the band is wide, within these limits. From half as many
+# right-hand sides as the fewest on these are solved for together: LAPACK takes one after the other.
 PANEL = 32, 256
-FEW = 16  # right-hand sides, from which they are taken together: LAPACK takes one after the other
 
 
 def tolerance(size: int) -> float:
@@ -104,7 +104,7 @@ class BandCholesky(Cholesky):
 
     def solve(self, rhs: Array, which: Which | None = None) -> Array:
         x = rhs / self.scale[:, None]
-        if x.shape[1] < FEW:
+        if 2 * x.shape[1] < PANEL[0]:
             x, _ = lapack.dpbtrs(self.factor.T, x, lower=1)
         else:
             _forward(self.factor, x)
@@ -112,7 +112,7 @@ class BandCholesky(Cholesky):
         return np.asarray(x / self.scale[:, None])
 
     def apply_inverse_sqrt(self, z: Array, which: Which | None = None) -> Array:
-        if z.shape[1] < FEW:
+        if 2 * z.shape[1] < PANEL[0]:
             x, _ = lapack.dtbtrs(self.factor.T, z, uplo="L", trans="T")
         else:
             x = z.copy()
@@ -159,34 +159,6 @@ class BandCholesky(Cholesky):
             out[start:stop] = band[:, rows]
             at = first
         return out
-
-
-class DenseCholesky(Cholesky):
-    """The factorisation of a symmetric matrix [P, P]."""
-
-    def __init__(self, matrix: Array) -> None:
-        scale = unit_scale(np.diagonal(matrix))
-        scaled = matrix / scale
-        scaled /= scale[:, None]
-        factor, info = lapack.dpotrf(scaled, lower=1, clean=0)
-        super().__init__(factor, scale, np.diagonal(factor), info)
-
-    def solve(self, rhs: Array, which: Which | None = None) -> Array:
-        x, _ = lapack.dpotrs(self.factor, rhs / self.scale[:, None], lower=1)
-        return np.asarray(x / self.scale[:, None])
-
-    def apply_inverse_sqrt(self, z: Array, which: Which | None = None) -> Array:
-        x, _ = lapack.dtrtrs(self.factor, z, lower=1, trans=1)
-        return np.asarray(x / self.scale[:, None])
-
-    def inverse_pairs(self, ordering: Ordering) -> Array:
-        """Pair form of A⁻¹, [K.., O.., 1]; the matrix is in the order of the Space, whatever the ordering."""
-        inverse, _ = lapack.dpotri(self.factor, lower=1)
-        inverse = np.tril(inverse)
-        inverse += np.tril(inverse, -1).T
-        inverse /= self.scale
-        inverse /= self.scale[:, None]
-        return gather_entries(inverse, ordering.frame)[..., None]
 
 
 # --- one band by panels of columns

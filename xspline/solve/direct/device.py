@@ -1,4 +1,4 @@
-"""The dense Cholesky factorisation on a GPU, in array-API functions: `cholesky.DenseCholesky` there."""
+"""The Cholesky factorisation of a dense matrix on a GPU, in array-API functions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ class DeviceCholesky(Cholesky):
 def gpu_room(resources: Resources, size: int) -> float:
     """Bytes of the GPU for the factorisations that one dense solver keeps; less than one of them where none fits."""
     costs = resources.costs
-    if resources.gpu is None or size > costs.max_gpu_coefficients:
+    if (
+        resources.gpu is None or size**2 > np.iinfo(np.int32).max
+    ):  # by which it counts the entries of a matrix
         return 0.0
     room = costs.gpu_memory_share * resources.gpu.memory - 8.0 * costs.dense_matrices * size**2
     return room / costs.searched_solvers

@@ -85,9 +85,9 @@ class Cost(NamedTuple):
     waiting: int
 
 
-def cost_of(frame: Frame) -> Cost:
-    """What factorising a system over a frame costs, from the sizes alone."""
-    return _cost(_whole(frame), Rule(_thickness(frame), LEAF))
+def cost_of(frame: Frame, leaf: int = LEAF) -> Cost:
+    """What factorising a system over a frame costs, from the sizes alone; a box of `leaf` coefficients is not cut."""
+    return _cost(_whole(frame), Rule(_thickness(frame), leaf))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -266,16 +266,20 @@ class Tree:
         stop = first
         for slab in slabs:
             ranges[axis] = slab
-            stop = self._number(ranges, axis, stop)
+            stop = self._number(ranges, None if best is None else axis, stop)
         boxes = zip(starts, box, self.frame.sizes, strict=True)
         around.append([_met(extent, start) % size for start, extent, size in boxes])
         self.nodes.append(Node(first, stop, np.empty(0, dtype=np.int64), tuple(children)))
         return len(self.nodes) - 1
 
-    def _number(self, ranges: Sequence[Index], axis: int, count: int) -> int:
-        """Number a slab, across it first: the part beside a smaller box is then one run. The next number."""
-        others = sorted((a for a in range(len(ranges)) if a != axis), key=lambda a: -len(ranges[a]))
-        axes = [*others, axis]
+    def _number(self, ranges: Sequence[Index], axis: int | None, count: int) -> int:
+        """Number a slab, across it first: the part beside a smaller box is then one run. The next number.
+
+        A box that is not cut, of no axis, keeps the order of the Space.
+        """
+        axes = list(range(len(ranges)))
+        if axis is not None:
+            axes.sort(key=lambda a: (a == axis, -len(ranges[a])))
         shape = [len(ranges[a]) for a in axes]
         numbers = np.arange(count, count + math.prod(shape)).reshape(shape)
         self.number[np.ix_(*ranges)] = numbers.transpose(np.argsort(axes))
@@ -326,13 +330,13 @@ _trees: weakref.WeakValueDictionary[tuple[object, ...], Tree] = weakref.WeakValu
 _lock = threading.Lock()
 
 
-def tree_of(frame: Frame) -> Tree:
+def tree_of(frame: Frame, leaf: int = LEAF) -> Tree:
     """The tree of a frame, shared by all that use it at the time."""
-    key = (frame.sizes, frame.offsets, frame.periodic, frame.everywhere)
+    key = (frame.sizes, frame.offsets, frame.periodic, frame.everywhere, leaf)
     with _lock:
         tree = _trees.get(key)
         if tree is None:
-            tree = _trees[key] = Tree(frame)
+            tree = _trees[key] = Tree(frame, leaf)
         return tree
 
 

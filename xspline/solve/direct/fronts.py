@@ -169,9 +169,14 @@ def _inverse_columns(panel: Array, beyond: Array) -> Array:
             divide(step, panel[:pivots], transposed=False)
         root, _ = lapack.dtrtri(panel[:pivots], lower=1)
         beside = (step.T @ beyond).T  # Z_bb Y, in Fortran order
-        block = root.T @ root + step.T @ beside
+        block = root.T @ root
+        del root
+        if len(step):
+            block += step.T @ beside
         # Only the symmetric part of a rounding error dies out; the rest would grow from front to front.
-        out[:pivots] = (block + block.T) / 2
+        out[:pivots] = block
+        out[:pivots] += block.T
+        out[:pivots] /= 2
         out[pivots:] = -beside
     return out
 

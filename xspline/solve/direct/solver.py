@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.batch import distinct, systems_between
+from xspline.solve.batch import distinct, taken
 from xspline.solve.direct.band import Ordering, band, band_operations, narrowest, stripes
-from xspline.solve.direct.cholesky import Array, BandCholesky, BatchCholesky, Cholesky, DenseCholesky
+from xspline.solve.direct.cholesky import Array, BandCholesky, BatchCholesky, Cholesky
 from xspline.solve.direct.device import DeviceCholesky
-from xspline.solve.direct.dissection import Tree, cost_of, tree_of
+from xspline.solve.direct.dissection import LEAF, Cost, Tree, cost_of, tree_of
 from xspline.solve.direct.fronts import DissectionCholesky
 from xspline.solve.parallel import Resources, on_cores, ranges, run, single_threaded_blas
 from xspline.solve.system import DirectSystem, columns_of
@@ -58,7 +58,7 @@ def side_by_side(systems: int, ordering: Ordering, resources: Resources) -> int:
     """How many bands are factorised at the same time: as many as there are cores, as far as memory is set aside."""
     if systems * band_operations(ordering) < resources.costs.threaded_flops:
         return 1
-    fitting = int(resources.costs.parallel_bytes // (8 * ordering.size * (ordering.bandwidth + 1)))
+    fitting = int(resources.bytes_kept(True) // (8 * ordering.size * (ordering.bandwidth + 1)))
     return min(resources.cores, systems, max(1, fitting))
 
 
@@ -66,8 +66,8 @@ class Direct(DirectSystem):
     """Cholesky factorisations of the distinct systems of G + Λ, made when they are first needed.
 
     Those for which there is no room are made again whenever they are needed, one after the other in one place. Λ has no
-    batch axes. If `dense`, P² numbers a system are stored instead of a band; with `dissection` coefficients are
-    eliminated by nested dissection. `room` is the bytes of factorisations and selected inverses that are kept; a single
+    batch axes. With `dissection` coefficients are eliminated by nested dissection, and if `dense` in a single front of
+    P² numbers, instead of a band. `room` is the bytes of factorisations and selected inverses that are kept; a single
     factorisation always is. `resources` are cores on which bands are factorised side by side, and a GPU on which dense
     systems are factorised and kept.
     """
@@ -84,20 +84,20 @@ class Direct(DirectSystem):
         resources: Resources | None = None,
     ) -> None:
         self.resources = resources or Resources.here()
-        self.frame, self.dense, self.room = frame, dense, room
-        self.gpu = None if any(frame.everywhere) else self.resources.gpu
+        self.frame, self.room = frame, room
+        self.gpu = self.resources.gpu if dense and not any(frame.everywhere) else None
         self.ordering = narrowest(frame)
         self.gram, self.index = distinct(gram)
         self.count = int(self.index.max(initial=0)) + 1
         self.penalty = penalty.with_batch_axes(1).one_factor(frame) if penalty.terms else None
         costs, numbers = self.resources.costs, self.ordering.size * (self.ordering.bandwidth + 1)
         self.batched = self.count >= costs.min_batch and numbers <= costs.max_batched_numbers
-        step = max(costs.slab_numbers // numbers, costs.slab_systems) if self.batched else 1
-        self.tree: Tree | None = tree_of(frame) if dissection and not self.batched else None
-        # Matrices are in the order of the Space, bands are not.
-        self._in_order_of_space = (dense or dissection) and not self.batched
-        numbers = self.ordering.size**2 if dense and not self.batched else numbers
-        numbers = numbers if self.tree is None else cost_of(frame).numbers
+        step = costs.slab_numbers // min(numbers, math.isqrt(costs.slab_numbers)) if self.batched else 1
+        self.leaf = self.ordering.size if dense else LEAF
+        self.in_fronts = (
+            dense or dissection
+        ) and not self.batched  # in the order of the Space, which bands are not
+        numbers = self._cost.numbers if self.in_fronts else numbers
         self._factor_bytes = 8 * numbers * min(step, self.count)  # of a slab
         starts = range(0, self.count, step)
         self.slabs = [Slab(i, start, min(start + step, self.count)) for i, start in enumerate(starts)]
@@ -128,7 +128,7 @@ class Direct(DirectSystem):
 
     def original(self, index: int) -> int:
         """Flat index in the order of the Space of a coefficient of the systems."""
-        return index if self._in_order_of_space else self.ordering.original(index)
+        return index if self.in_fronts else self.ordering.original(index)
 
     # --- answers
 
@@ -165,7 +165,7 @@ class Direct(DirectSystem):
         """Apply an answer of every factorisation, [P, n] to [P, n], to its columns of rhs [K.., b..]."""
         ordering = self.ordering
         columns, which, shape = columns_of(rhs, self.frame.sizes, self.index)
-        flat = columns.reshape(ordering.size, -1) if self._in_order_of_space else ordering.flatten(columns)
+        flat = columns.reshape(ordering.size, -1) if self.in_fronts else ordering.flatten(columns)
         out = np.empty_like(flat)
         own: list[Any] = [slice(None)]  # columns of each slab
         if len(self.slabs) > 1:
@@ -180,7 +180,7 @@ class Direct(DirectSystem):
                 out[:, mine] = np.nan
 
         self._each([slab for slab in self.slabs if which[own[slab.number]].size], fill)
-        return (out if self._in_order_of_space else ordering.unflatten(out)).reshape(shape)
+        return (out if self.in_fronts else ordering.unflatten(out)).reshape(shape)
 
     def _of_inverses(self, answer: Callable[[Slab, Array], Array]) -> Array:
         """Apply a function to the inverses of each slab, [K.., O.., systems]; return the results by batch member."""
@@ -227,9 +227,10 @@ class Direct(DirectSystem):
                 out[slab.number] = use(slab, factors)
 
         threads = 1
-        if self.tree is not None and not self._threaded:
-            threads = min(self.resources.cores, len(slabs))
-        elif not self.dense and not self.batched and self.tree is None:
+        if self.in_fronts:
+            alone = self._threaded or self.gpu is not None
+            threads = 1 if alone else min(self.resources.cores, len(slabs))
+        elif not self.batched:
             threads = side_by_side(len(slabs), self.ordering, self.resources)
         with single_threaded_blas(), on_cores(self.resources.cores):
             run(piece, [ranges(len(slabs), threads)])
@@ -243,10 +244,10 @@ class Direct(DirectSystem):
         factors: Factors
         if self.batched:
             factors = BatchCholesky(band(pairs, self.ordering))
-        elif self.tree is not None:
-            factors = DissectionCholesky(pairs[..., 0], self.tree, threaded=self._threaded)
-        elif self.dense:
-            factors = self._dense_factors(pairs[..., 0])
+        elif self.in_fronts:
+            factors = self._on_gpu(pairs) or DissectionCholesky(
+                pairs[..., 0], self._tree, threaded=self._threaded
+            )
         else:
             out = np.empty((self.ordering.size, self.ordering.bandwidth + 1)) if place is None else place
             factors = BandCholesky.of_stripes(stripes(pairs, self.ordering)[..., 0], self.ordering.rows, out)
@@ -254,26 +255,31 @@ class Direct(DirectSystem):
         slab.verdict = Verdict(*map(np.atleast_1d, numbers))
         return factors
 
-    def _dense_factors(self, pairs: Array) -> Cholesky:
-        """On the GPU where that finds it determined; else LAPACK gives the verdict, and names a coefficient."""
+    def _on_gpu(self, pairs: Array) -> Cholesky | None:
+        """On the GPU where that finds it determined; else the host gives the verdict, and names a coefficient."""
+        if self.gpu is None:
+            return None
         axes = tuple(range(len(self.frame.sizes)))
         whole = Factor(axes, tuple((0, k) for k in self.frame.sizes), pairs, 0)
-        matrix = whole.to_dense(self.frame).reshape(self.ordering.size, -1)
-        if self.gpu is not None:
-            factors = DeviceCholesky(matrix, self.gpu)
-            if factors.determined:
-                return factors
-            del factors  # a matrix on the GPU
-        return DenseCholesky(matrix)
+        factors = DeviceCholesky(whole.to_dense(self.frame).reshape(self.ordering.size, -1), self.gpu)
+        return factors if factors.determined else None
 
     def _gram_of(self, slab: Slab) -> Factor:
         """G of a slab, multiplied out: pairs [K.., O.., systems]."""
-        return systems_between(self.gram, slab.first, slab.stop).one_factor(self.frame)
+        return taken(self.gram, slice(slab.first, slab.stop)).one_factor(self.frame)
+
+    @cached_property
+    def _tree(self) -> Tree:
+        return tree_of(self.frame, self.leaf)
+
+    @property
+    def _cost(self) -> Cost:
+        return cost_of(self.frame, self.leaf)
 
     @property
     def _threaded(self) -> bool:
         """Whether subtrees of one dissected system are eliminated side by side, or such systems are."""
-        return cost_of(self.frame).operations >= self.resources.costs.threaded_flops
+        return self._cost.operations >= self.resources.costs.threaded_flops
 
     @property
     def _factors_kept(self) -> int:

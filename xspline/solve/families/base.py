@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array, tolerance
-from xspline.solve.families.determinant import Determinant, axis_spectrum
+from xspline.solve.families.determinant import Determinant, axis_spectrum, pinned
 from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty
 from xspline.spaces import Space
@@ -35,7 +35,6 @@ class Bounds(NamedTuple):
     start: Array
     lower: Array
     upper: Array
-    even: Array  # where each term weighs as much as the data
     # beyond it there is no score, as products of ρ within their bounds would take a term to where its rounding
     # errors reach the constant
     most: Array
@@ -48,12 +47,16 @@ class Family(ABC):
     design: Array  # [T, J], D
     # each term has the order of its derivative along each smoothed coordinate
     alphas: tuple[tuple[int, ...], ...]
-    null: int  # M, the dimension of the null space of Λ
-    log_null: float  # log|NᵀN| of functions N, [P, M], that span it and are orthonormal over the domain
+    metric: tuple[str, ...] = ()  # coordinates in whose metric there are strengths of orders
 
     def __init__(self, space: Space, names: Sequence[str]) -> None:
         self.space = space
         self.names = tuple(names)
+
+    @property
+    @abstractmethod
+    def free(self) -> list[Array]:
+        """Functions along each smoothed coordinate whose products cost nothing, orthonormal over the domain: [K, m]."""
 
     @abstractmethod
     def on(self, space: Space, gram: Gram) -> Family:
@@ -63,23 +66,55 @@ class Family(ABC):
     def penalty(self, rho: Array) -> Penalty:
         """Return Λ(ρ), whose Gram has the terms in their order."""
 
-    @abstractmethod
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
-        """Return log|Λ|₊ at ρ with its derivatives."""
+        """Return log|Λ|₊ at ρ with its derivatives, by a factorisation where no structure gives eigenvalues."""
+        wiggly = partial(self.wiggly, space=self.alone)
+        return pinned(self.space, self.alone, self.penalty(rho), wiggly, resources, self.free)
 
-    @abstractmethod
     def bounds(self, typical: float, weight: float) -> Bounds:
         """Return where a search starts, and the bounds beyond which a strength makes no difference.
 
         At the start penalty and data weigh the same on the diagonal of A. At the upper bound the roughest function
         that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G = Σw ⊗M; but no
-        further than where rounding errors of λS reach the constant, which only G determines. `typical` is the sum of
-        the diagonal of G, and `weight` Σw.
+        further than where rounding errors of λS reach the constant, which only G determines. The metric goes half as
+        far to either side as strengths go down. `typical` is the sum of the diagonal of G, and `weight` Σw.
         """
+        even, stiffest = self._limits(typical, weight)
+        stiffest = np.maximum(stiffest, even + 1.0)
+        plain = np.count_nonzero(self.alphas, axis=1) <= 1  # derivatives along one coordinate alone
+        start = np.asarray(np.linalg.lstsq(self.design[plain], even[plain], rcond=None)[0])
+        of_metric = np.array([name in self.metric[1:] for name in self.parameters])
+        lower = start + np.where(of_metric, WEAKEST / 2, WEAKEST)
+        upper = start - WEAKEST / 2
+        beside = stiffest - self.design[:, of_metric] @ start[of_metric]
+        for j in np.flatnonzero(~of_metric):
+            upper[j] = beside[plain & (self.design[:, j] > 0)].max()
+        return Bounds(start, lower, upper, stiffest + BEYOND)
 
-    @abstractmethod
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
         """Return the coordinates that are smoothed as little or as much as makes a difference, by the bounds of ρ."""
+        at_bounds = {name: side for name, side in sides.items() if name in self.names}
+        orders = [sides.get(name) for name in self.parameters if name.startswith("order ")]
+        if "upper" in orders:
+            at_bounds |= dict.fromkeys(self.metric, "upper")
+        elif orders and all(side == "lower" for side in orders):
+            at_bounds |= dict.fromkeys(self.metric, "lower")
+        return at_bounds
+
+    @cached_property
+    def null(self) -> int:
+        """M, the dimension of the null space of Λ."""
+        free = math.prod(own.shape[1] for own in self.free)
+        return int(self.space.size // self.alone.size * free)
+
+    @cached_property
+    def log_null(self) -> float:
+        """log|NᵀN| of functions N, [P, M], that span the null space and are orthonormal over the domain."""
+        space = self.space
+        logs = [(n.shape[1], np.linalg.slogdet(n.T @ n)[1]) for n in self.free]
+        others = (j for j, name in enumerate(space.names) if name not in self.names)
+        logs += [(space.shape[j], -axis_spectrum(space, j, 0).log_mass) for j in others]
+        return float(sum(self.null / count * log for count, log in logs))
 
     @cached_property
     def unit(self) -> Penalty:

@@ -48,7 +48,6 @@ class AxisSpectrum:
     smooth: Array
     projection: Array  # [m, K], NᵀM
     log_mass: float  # log|M|
-    log_null: float  # log|NᵀN| of all functions without roughness
     # how many functions of season and trend there are in a union with a B-spline. They come first.
     free: int = 0
 
@@ -68,50 +67,50 @@ class AxisSpectrum:
         return v - np.moveaxis(flat, 0, axis)
 
 
+class Known(NamedTuple):
+    """A log-determinant that is known with its derivatives."""
+
+    value: float
+    gradient: Array
+    hessian: Array
+
+
 @dataclass(frozen=True, eq=False)
 class Spectrum:
     """Eigenvalues of the S_j in the basis that diagonalises them all."""
 
-    axes: dict[int, AxisSpectrum]  # the spectrum of each smoothed axis, which has one S_j
     # [J, R], r_j(k_j) for all products of functions of the smoothed axes for which not all of them are 0
     values: Array
     copies: int  # how often each of them occurs, which is the size of the axes that are not smoothed
     constant: float  # log|Λ|₊ − Σ log d
-    null: int  # M, the dimension of the null space of Λ
-    log_null: float  # log|NᵀN|
 
-    def at(self, rho: Array) -> tuple[float, Array, Array]:
-        """Return log|Λ|₊, its gradient [J] and its second derivatives [J, J] by ρ = log λ."""
+    def at(self, rho: Array) -> Known:
+        """Return log|Λ|₊ with its derivatives by ρ = log λ."""
         top = float(np.max(rho))
         shares = np.exp(rho - top)[:, None] * self.values
         total = np.sum(shares, axis=0)
         shares /= total
         value = self.copies * float(np.sum(np.log(total) + top)) + self.constant
         first = self.copies * np.sum(shares, axis=1)
-        return value, first, np.diag(first) - self.copies * (shares @ shares.T)
+        return Known(value, first, np.diag(first) - self.copies * (shares @ shares.T))
 
 
-def spectrum(space: Space, names: Sequence[str], order: int, events: Sequence[str] = ()) -> Spectrum:
-    """Return the spectrum of `Roughness` of some coordinates, and of the mass of events."""
+def spectrum(
+    space: Space, names: Sequence[str], order: int, events: Sequence[str], log_null: float
+) -> Spectrum:
+    """Return the spectrum of `Roughness` of some coordinates, and of the mass of events.
+
+    `log_null` is log|NᵀN| of functions N that cost nothing and are orthonormal over the domain.
+    """
     axes = [axis_spectrum(space, j, order if n in names else 0) for j, n in enumerate(space.names)]
-    smoothed = {j: axis for j, axis in enumerate(axes) if space.names[j] in names}
-    grids = list(np.broadcast_arrays(*np.ix_(*(axis.values for axis in smoothed.values()))))
-    nulls = [axis.null for axis in axes]
-    log_nulls = [axis.log_null for axis in axes]
-    for name in events:  # their season and trend are all that costs nothing
-        j = space.names.index(name)
-        place = list(smoothed).index(j)
-        free = axes[j].vectors[:, : axes[j].free]
-        along = np.expand_dims(axes[j].events, [i for i in range(len(smoothed)) if i != place])
+    smoothed = [j for j, name in enumerate(space.names) if name in names]
+    grids = list(np.broadcast_arrays(*np.ix_(*(axes[j].values for j in smoothed))))
+    for j in map(space.names.index, events):
+        along = np.expand_dims(axes[j].events, [i for i, other in enumerate(smoothed) if other != j])
         grids.append(np.broadcast_to(along, grids[0].shape))
-        nulls[j] = axes[j].free
-        log_nulls[j] = float(np.linalg.slogdet(free.T @ free)[1])
     values = np.array([grid.ravel() for grid in grids])
-    null = math.prod(nulls)
-    log_null = float(sum(null / n * log for n, log in zip(nulls, log_nulls, strict=True)))
     constant = float(sum(space.size / len(a.values) * a.log_mass for a in axes)) + log_null
-    copies = space.size // values.shape[1]
-    return Spectrum(smoothed, values[:, values.any(axis=0)], copies, constant, null, log_null)
+    return Spectrum(values[:, values.any(axis=0)], space.size // values.shape[1], constant)
 
 
 def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
@@ -130,9 +129,7 @@ def _spectrum_of(space: Space, order: int) -> AxisSpectrum:
     nothing = np.zeros((len(mass), 0))
     if not order:
         weights, vectors = np.linalg.eigh(mass)
-        return AxisSpectrum(
-            vectors / np.sqrt(weights), np.zeros(len(mass)), nothing, nothing.T, log_mass, -log_mass
-        )
+        return AxisSpectrum(vectors / np.sqrt(weights), np.zeros(len(mass)), nothing, nothing.T, log_mass)
     features = space.features[j]
     free = 0
     if isinstance(features, Global) and features.events:
@@ -154,8 +151,7 @@ def _spectrum_of(space: Space, order: int) -> AxisSpectrum:
     if space.names[j] not in with_events(space):
         null += _nullity(features, order, values[free:])
     values[:null], smooth = 0.0, vectors[:, :null]
-    log_null = float(np.linalg.slogdet(smooth.T @ smooth)[1])
-    return AxisSpectrum(vectors, values, smooth, smooth.T @ mass, log_mass, log_null, free)
+    return AxisSpectrum(vectors, values, smooth, smooth.T @ mass, log_mass, free)
 
 
 def nullity(space: Space, j: int, order: int) -> int:
@@ -188,21 +184,12 @@ def _of_cells(features: Features, order: int) -> int:
 # --- by factorisation
 
 
-class Known(NamedTuple):
-    """A log-determinant that is known with its derivatives."""
-
-    value: float
-    gradient: Array
-    hessian: Array
-
-
 class Factorised:
     """A = G + Σ_t λ_tS_t, factorised, with the traces that derivatives by log λ_t are made of.
 
     The terms of `penalty` are λ_tS_t. `wiggly` takes v, [K.., rest..], and the number of a term to the part of v which
-    the term sees. `hessian_traces` are exact up to `exact`, P² times the number of systems, that of REML if it is not
-    given; this takes P solves a system. If `steering`, only the length of a search depends on them: then large problems
-    take fewer draws.
+    the term sees. `hessian_traces` are exact for small systems; this takes P solves each. If `steering`, only the
+    length of a search depends on them: then large problems take fewer draws.
     """
 
     def __init__(
@@ -212,7 +199,6 @@ class Factorised:
         frame: Frame,
         wiggly: Callable[[Array, int], Array],
         resources: Resources,
-        exact: int | None = None,
         steering: bool = False,
     ) -> None:
         self.factorisation = factorisation
@@ -221,7 +207,6 @@ class Factorised:
         self.size = math.prod(frame.sizes)
         self.count = len(frame.sizes)
         self.resources = resources
-        self.limit = resources.costs.exact_reml_entries if exact is None else exact
         self.steering = steering
         self._wiggly = wiggly
 
@@ -284,7 +269,7 @@ class Factorised:
     @property
     def exact(self) -> bool:
         """Whether `hessian_traces` are exact."""
-        return self.size**2 * self.factorisation.determined.size <= self.limit
+        return self.size**2 * self.factorisation.determined.size <= self.resources.costs.exact_entries
 
 
 def products(a: Array, b: Array) -> Array:
@@ -328,13 +313,6 @@ class Pin(NamedTuple):
     log_squares: float  # log|NᵀN| − 2 log|det N_k| of functions N that span the null space
 
     @staticmethod
-    def of(frame: Frame, axes: Sequence[int]) -> Pin:
-        """Return the pin of the constant in the middle of some axes."""
-        return Pin.at(
-            frame, axes, [[frame.sizes[j] // 2] for j in axes], [frame.constant[j][:, None] for j in axes]
-        )
-
-    @staticmethod
     def at(frame: Frame, axes: Sequence[int], places: Sequence[Sequence[int]], null: Sequence[Array]) -> Pin:
         """Return the pins of products of functions N_j, [K_j, m_j], at m_j places along each of some axes."""
         factors = []
@@ -355,25 +333,24 @@ def pinned(
     penalty: Penalty,
     wiggly: Callable[[Array, int], Array],
     resources: Resources,
-    null: Sequence[Array] = (),
+    null: Sequence[Array],
 ) -> OfFactors:
     """Return log|Λ|₊ of a penalty under which products of some functions are free, those of `null`.
 
-    These are [K, m] for each smoothed coordinate, the constants where they are not given. `own` is the space of the
-    smoothed coordinates alone; along the others all terms have mass matrices. For `wiggly` see `Factorised`. It raises
-    SingularSystemError where the strengths are too far apart for float64.
+    These are [K, m] for each smoothed coordinate. `own` is the space of the smoothed coordinates alone; along the
+    others all terms have mass matrices. For `wiggly` see `Factorised`. It raises SingularSystemError where the
+    strengths are too far apart for float64.
     """
     matrix = penalty.gram(own)
     frame = own.frame
     axes = range(len(frame.sizes))
-    pin = Pin.of(frame, axes)
-    if null:  # in the sea, where the penalty has its largest entries
-        stiffest = np.unravel_index(np.argmax(matrix.diagonal(frame)), frame.sizes)
-        places = [
-            [int(k)] if n.shape[1] == 1 else linalg.qr(n.T, mode="r", pivoting=True)[1][: n.shape[1]].tolist()
-            for k, n in zip(stiffest, null, strict=True)
-        ]
-        pin = Pin.at(frame, axes, places, null)
+    # In the sea, where the penalty has its largest entries.
+    stiffest = np.unravel_index(np.argmax(matrix.diagonal(frame)), frame.sizes)
+    places = [
+        [int(k)] if n.shape[1] == 1 else linalg.qr(n.T, mode="r", pivoting=True)[1][: n.shape[1]].tolist()
+        for k, n in zip(stiffest, null, strict=True)
+    ]
+    pin = Pin.at(frame, axes, places, null)
     count = math.prod(factor.diagonal().sum() for factor in pin.factors)
     entry = float(matrix.diagonal(frame)[pin.place])
     gram = Gram((pin.factors,)).scaled(entry)

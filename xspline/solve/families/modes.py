@@ -19,9 +19,9 @@ from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
-from xspline.solve.families.base import BEYOND, WEAKEST, Bounds, Family
+from xspline.solve.families.base import Family
 from xspline.solve.families.determinant import Factorised, OfFactors, Pin, axis_spectrum
-from xspline.solve.families.orders import bounds_of_orders, design_of_orders, several_orders
+from xspline.solve.families.orders import design_of_orders, several_orders
 from xspline.solve.kronecker.product import (
     AxisGroup,
     Product,
@@ -73,9 +73,12 @@ class SpaceTimes(Family):
         if self.events:
             self.parameters += (f"events along {along}",)
         self.design = linalg.block_diag(design_of_orders(orders, in_space), np.eye(len(in_time)))
-        self.null = self.still.shape[1]
-        self.log_null = float(np.linalg.slogdet(self.still.T @ self.still)[1])
-        self.log_null += self.null * math.log(math.prod(float(np.sum(e**2)) for e in self.own.frame.constant))
+        self.metric = tuple(others)
+
+    @property
+    def free(self) -> list[Array]:
+        constants = dict(zip(self.space.names, self.space.frame.constant, strict=True))
+        return [self.still if name == self.along else constants[name][:, None] for name in self.names]
 
     @cached_property
     def still(self) -> Array:
@@ -108,7 +111,9 @@ class SpaceTimes(Family):
         """Return it by modes of time; raises SingularSystemError where the strengths are too far apart for float64."""
         frame = self.space.frame
         matrix = self.penalty(rho).gram(self.space)
-        pin = Pin.of(frame, [j for j in range(len(frame.sizes)) if j != self.axis])
+        axes = [j for j in range(len(frame.sizes)) if j != self.axis]
+        middle = [[frame.sizes[j] // 2] for j in axes]
+        pin = Pin.at(frame, axes, middle, [frame.constant[j][:, None] for j in axes])
         parts = split(Product((*pin.factors, self.times), np.ones(())), matrix, frame)
         if parts is None or not parts.beside.terms:
             raise SingularSystemError("season, trend and events are not told apart at these strengths")
@@ -124,30 +129,11 @@ class SpaceTimes(Family):
         along -= np.linalg.slogdet(still.T @ balanced(data, rough)[0] @ still)[1]
         return OfFactors(system, 1, float(along) + self.null * (pin.log_squares - math.log(modes.pin)))
 
-    def bounds(self, typical: float, weight: float) -> Bounds:
-        start, upper = self._limits(typical, weight)
-        n = self.in_space
-        places = [j for j, name in enumerate(self.names) if name != self.along]
-        alphas = [[alpha[j] for j in places] for alpha in self.alphas[:n]]
-        count = self.design.shape[1] - len(start) + n
-        design = self.design[:n, :count]
-        own = bounds_of_orders(self.orders, alphas, design, start[:n], upper[:n])
-        stiffest = np.maximum(upper, start + 1.0)
-        in_time = start[n:], start[n:] + WEAKEST, stiffest[n:]
-        first, lower, last = (np.concatenate(both) for both in zip(own, in_time, strict=True))
-        return Bounds(first, lower, last, start, stiffest + BEYOND)
-
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
-        orders = [sides.get(f"order {k}") for k in self.orders]
-        others = [name for name in self.names if name != self.along]
-        at_bounds = {name: side for name, side in sides.items() if name in self.names}
+        at_bounds = super().stopped(sides)
         # Where there are none, their roughness tells nothing.
         if sides.get(f"events along {self.along}") == "upper":
             at_bounds[self.along] = "upper"
-        if "upper" in orders:
-            at_bounds |= dict.fromkeys(others, "upper")
-        elif all(side == "lower" for side in orders):
-            at_bounds |= dict.fromkeys(others, "lower")
         return at_bounds
 
 

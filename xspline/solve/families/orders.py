@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
-from xspline.solve.families.base import BEYOND, WEAKEST, Bounds, Family
+from xspline.solve.families.base import Family
 from xspline.solve.families.determinant import (
     Determinant,
-    Known,
     Spectrum,
     axis_spectrum,
     nullity,
-    pinned,
     spectrum,
 )
 from xspline.solve.parallel import Resources
@@ -26,8 +23,6 @@ from xspline.solve.penalties.sobolev import Sobolev, multi_indices
 from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
-
-WIDEST = 14.0  # log m_j goes so far from a metric in which all coordinates count the same on the diagonal
 
 
 class SingleOrder(Family):
@@ -45,27 +40,27 @@ class SingleOrder(Family):
         self.design = np.eye(len(self.parameters))
         orders = [tuple(order * int(i == j) for j in range(len(names))) for i in range(len(names))]
         self.alphas = (*orders, *((0,) * len(names) for _ in self.events))
+        self.lowest = dict.fromkeys(
+            self.names, order
+        )  # derivatives that every term has along each coordinate
 
     def on(self, space: Space, gram: Gram) -> SingleOrder:
         return SingleOrder(space, self.names, self.order)
 
     @cached_property
+    def free(self) -> list[Array]:
+        axes = {name: axis_spectrum(self.alone, j, self.lowest[name]) for j, name in enumerate(self.names)}
+        return [x.vectors[:, : x.free] if name in self.events else x.smooth for name, x in axes.items()]
+
+    @cached_property
     def spectrum(self) -> Spectrum:
         """The eigenvalues of all terms."""
-        return spectrum(self.space, self.names, self.order, self.events)
+        return spectrum(self.space, self.names, self.order, self.events, self.log_null)
 
     @cached_property
     def shares(self) -> Array:
         owners = [*self.names, *self.events]
         return np.array([[float(owner == name) for owner in owners] for name in self.names])
-
-    @property
-    def null(self) -> int:  # type: ignore[override]
-        return self.spectrum.null
-
-    @property
-    def log_null(self) -> float:  # type: ignore[override]
-        return self.spectrum.log_null
 
     def penalty(self, rho: Array) -> Penalty:
         strengths = [float(x) for x in np.exp(rho)]
@@ -76,15 +71,7 @@ class SingleOrder(Family):
         return rough + Roughness(events, 0, where=self.where)
 
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
-        return Known(*self.spectrum.at(rho))
-
-    def bounds(self, typical: float, weight: float) -> Bounds:
-        start, upper = self._limits(typical, weight)
-        upper = np.maximum(upper, start + 1.0)
-        return Bounds(start, start + WEAKEST, upper, start, np.full(len(start), np.inf))
-
-    def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
-        return {name: side for name, side in sides.items() if name in self.names}
+        return self.spectrum.at(rho)
 
 
 class OverSea(SingleOrder):
@@ -96,29 +83,10 @@ class OverSea(SingleOrder):
         super().__init__(space, names, order)
         self.where = where
         self.masked = tuple(space.names[j] for j in where.axes(space))
-        self.lowest = {name: 1 if name in self.masked else order for name in self.names}
+        self.lowest |= dict.fromkeys(self.masked, 1)
 
     def on(self, space: Space, gram: Gram) -> OverSea:
         return OverSea(space, self.names, self.order, self.where)
-
-    @cached_property
-    def free(self) -> list[Array]:
-        """The functions along each smoothed coordinate whose products cost nothing, [K, m]."""
-        axes = {name: axis_spectrum(self.alone, j, self.lowest[name]) for j, name in enumerate(self.names)}
-        return [x.vectors[:, : x.free] if name in self.events else x.smooth for name, x in axes.items()]
-
-    @cached_property
-    def null(self) -> int:  # type: ignore[override]
-        free = math.prod(own.shape[1] for own in self.free)
-        return int(self.space.size // self.alone.size * free)
-
-    @cached_property
-    def log_null(self) -> float:  # type: ignore[override]
-        space = self.space
-        logs = [(n.shape[1], np.linalg.slogdet(n.T @ n)[1]) for n in self.free]
-        others = (j for j, name in enumerate(space.names) if name not in self.names)
-        logs += [(space.shape[j], axis_spectrum(space, j, 0).log_null) for j in others]
-        return float(sum(self.null / count * log for count, log in logs))
 
     def wiggly(self, v: Array, term: int, space: Space | None = None) -> Array:
         if term >= len(self.names):  # events cost themselves
@@ -132,8 +100,7 @@ class OverSea(SingleOrder):
         return v - flat
 
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
-        wiggly = partial(self.wiggly, space=self.alone)
-        return pinned(self.space, self.alone, self.penalty(rho), wiggly, resources, self.free)
+        return Family.log_determinant(self, rho, resources)
 
 
 class SeveralOrders(Family):
@@ -145,11 +112,11 @@ class SeveralOrders(Family):
         self.parameters = (*(f"order {k}" for k in orders), *self.names[1:])
         self.alphas = tuple(alpha for k in orders for alpha in multi_indices(len(names), k))
         self.design = design_of_orders(self.orders, self.alphas)
-        smooth = [j for j, name in enumerate(space.names) if name in names]
-        self.null = space.size // math.prod(space.shape[j] for j in smooth)
-        self.log_null = self.null * sum(math.log(np.sum(space.frame.constant[j] ** 2)) for j in smooth)
-        for j in set(range(len(space.names))).difference(smooth):
-            self.log_null += self.null / space.shape[j] * axis_spectrum(space, j, 0).log_null
+        self.metric = self.names
+
+    @property
+    def free(self) -> list[Array]:
+        return [constant[:, None] for constant in self.alone.frame.constant]
 
     def on(self, space: Space, gram: Gram) -> SeveralOrders:
         return SeveralOrders(space, self.names, self.orders)
@@ -158,45 +125,6 @@ class SeveralOrders(Family):
         numbers = [float(x) for x in np.exp(rho)]
         orders = dict(zip(self.orders, numbers, strict=False))
         return Sobolev(orders, dict(zip(self.names, [1.0, *numbers[len(orders) :]], strict=True)))
-
-    def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
-        wiggly = partial(self.wiggly, space=self.alone)
-        return pinned(self.space, self.alone, self.penalty(rho), wiggly, resources)
-
-    def bounds(self, typical: float, weight: float) -> Bounds:
-        start, upper = self._limits(typical, weight)
-        own = bounds_of_orders(self.orders, self.alphas, self.design, start, upper)
-        return Bounds(*own, start, np.maximum(upper, start + 1.0) + BEYOND)
-
-    def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
-        orders = [sides.get(f"order {k}") for k in self.orders]
-        if "upper" in orders:
-            return dict.fromkeys(self.names, "upper")
-        if all(side == "lower" for side in orders):
-            return dict.fromkeys(self.names, "lower")
-        return {name: side for name, side in sides.items() if name in self.names}
-
-
-def bounds_of_orders(
-    orders: Sequence[int], alphas: Sequence[Sequence[int]], design: Array, start: Array, upper: Array
-) -> tuple[Array, Array, Array]:
-    """Return start and bounds of strengths of orders and a metric, [J] each, from those of their terms, [T]."""
-    pure = np.array([max(alpha) == sum(alpha) for alpha in alphas])
-    first = np.array([tuple(alpha) == tuple(alphas[0]) for alpha in alphas])
-    own = np.array([sum(alpha) == orders[0] for alpha in alphas]) & pure
-    # The first order's terms weigh the same at the start.
-    metric = (start[own][1:] - start[first]) / orders[0]
-    ends = []
-    for values, choose in ((start, np.mean), (upper, np.max)):
-        moved = values - design[:, len(orders) :] @ metric
-        ends.append([choose(moved[(design[:, k] > 0) & pure]) for k in range(len(orders))])
-    low = np.array(ends[0])
-    high = np.maximum(np.array(ends[1]), np.array(ends[0]) + 1.0)
-    return (
-        np.concatenate([low - math.log(len(low)), metric]),
-        np.concatenate([low + WEAKEST, metric - WIDEST]),
-        np.concatenate([high, metric + WIDEST]),
-    )
 
 
 def design_of_orders(orders: Sequence[int], alphas: Sequence[Sequence[int]]) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from scipy import linalg
@@ -34,7 +35,7 @@ class OnSphere(Family):
         self.alphas = tuple(tuple(own.get(name, 0) for name in self.names) for own in orders)
         owners = [0, 0, 0, *range(1, len(self.parameters))]
         self.design = np.eye(len(self.parameters))[owners]
-        own, log_mass, log_null = spectrum_on_sphere(space, self.sphere)
+        own, log_mass = spectrum_on_sphere(space, self.sphere)
         axes = [
             axis_spectrum(space, j, 2 if name in self.others else 0) for j, name in enumerate(space.names)
         ]
@@ -43,13 +44,19 @@ class OnSphere(Family):
         self.softest = [own[1], *(axis.values[axis.values > 0].min() for axis in smooth)]
         grids = np.broadcast_arrays(*np.ix_(own, *(axis.values for axis in smooth)))
         values = np.array([grid.ravel() for grid in grids])
-        nulls = [(1, log_null), *((axis.null, axis.log_null) for axis in beside)]
-        self.null = math.prod(count for count, _ in nulls)
-        self.log_null = sum(self.null / count * log for count, log in nulls)
         masses = [(len(own), log_mass), *((len(axis.values), axis.log_mass) for axis in beside)]
         constant = sum(space.size / count * log for count, log in masses) + self.log_null
         varying, copies = values[:, values.any(axis=0)], space.size // values.shape[1]
-        self.spectrum = Spectrum({}, varying, copies, constant, self.null, self.log_null)
+        self.spectrum = Spectrum(varying, copies, constant)
+
+    @cached_property
+    def free(self) -> list[Array]:
+        space = self.alone
+        constants = dict(zip(space.names, space.frame.constant, strict=True))
+        return [
+            axis_spectrum(space, j, 2).smooth if name in self.others else constants[name][:, None]
+            for j, name in enumerate(space.names)
+        ]
 
     def on(self, space: Space, gram: Gram) -> OnSphere:
         return OnSphere(space, self.names)
@@ -71,7 +78,7 @@ class OnSphere(Family):
         wall = weight / (16 * tolerance(self.space.size) * rough)
         start = np.log(typical / rough)
         upper = np.maximum(np.log(np.minimum(STIFFEST * weight / np.array(self.softest), wall)), start + 1.0)
-        return Bounds(start, start + WEAKEST, upper, self.design @ start, np.full(len(terms), np.inf))
+        return Bounds(start, start + WEAKEST, upper, np.full(len(terms), np.inf))
 
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
         both = [name for name in self.names if name not in self.others]
@@ -93,8 +100,8 @@ class OnSphere(Family):
 
 
 @functools.lru_cache(maxsize=32)
-def spectrum_on_sphere(space: Space, sphere: Sphere) -> tuple[Array, float, float]:
-    """Return the eigenvalues of the roughness in the metric of the mass, ascending, 0 first; log|M| and log|NᵀN|.
+def spectrum_on_sphere(space: Space, sphere: Sphere) -> tuple[Array, float]:
+    """Return the eigenvalues of the roughness in the metric of the mass, ascending, 0 first; and log|M|.
 
     Around a circle of equal steps the matrices of longitude have common eigenvectors, and each of these has a problem
     along latitude alone. Elsewhere there is one problem of all functions.
@@ -134,9 +141,7 @@ def spectrum_on_sphere(space: Space, sphere: Sphere) -> tuple[Array, float, floa
     log_mass = sum(
         n * float(np.linalg.slogdet(m)[1]) for n, m in ((len(vectors), mass), (len(mass), around[0]))
     )
-    constants = [space.frame.constant[j] for j in sphere.axes]
-    squares = [(e @ e) / (e @ m @ e) for e, m in zip(constants, (mass, around[0]), strict=True)]
-    return values, log_mass, math.log(math.prod(squares))
+    return values, log_mass
 
 
 def _eigenvalues(rough: Array, mass: Array) -> Array:

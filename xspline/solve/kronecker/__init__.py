@@ -1,1 +1,1 @@
-"""Solvers of systems that are products over coordinates."""
+"""Solvers of systems that are products over coordinates, and products of vectors with pair arrays of any kind."""

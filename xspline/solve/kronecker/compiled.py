@@ -1,57 +1,59 @@
-"""Compiled matrix-vector products of a pair array, in which iterations of `NearlySeparable` spend their time."""
+"""The compiled product with a pair array, in which iterations spend their time."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.spaces.jit import OPTIONS, compiled
+from xspline.spaces.jit import compiled
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# "reassoc" besides: dot products take no vector instructions without it; their order is fixed by the compiled code.
-loop = compiled(fastmath=OPTIONS["fastmath"] | {"reassoc"})
 
+class Links(NamedTuple):
+    """Which rows of vectors the bands of a matrix link.
 
-@loop
-def product(pairs: Floats, places: Integers, near: int, everywhere: int, x: Floats, out: Floats) -> None:
-    """out += G x for m vectors over places and times, all entries of the same numbers side by side.
-
-    `pairs` [R, S, O, T] are pairs of places by their first member and offset, and of times by their offset and first
-    member. `places` [R, S, Q, 2] are row and column of the Q entries that have these numbers; −1 where there are
-    fewer. `near` offsets in time lie between B-splines, the others belong to the `everywhere` functions that are
-    active everywhere. `x` and `out` are [R, T, m].
+    Link l of band e, start[e] <= l < start[e + 1], is the row target[l] of the product and the row source[l].
     """
-    size, m = x.shape[1], x.shape[2]
-    v = np.empty((size, places.shape[2] * m))
-    y = np.empty(v.shape)
-    for r in range(places.shape[0]):
-        for s in range(places.shape[1]):
-            count = 0
-            for q in range(places.shape[2]):
-                column = places[r, s, q, 1]
-                if column >= 0:
-                    for t in range(size):
-                        for i in range(m):
-                            v[t, count + i] = x[column, t, i]
-                    count += m
-            for t in range(size):
-                for i in range(count):
-                    y[t, i] = pairs[r, s, 0, t] * v[t, i]
-            for o in range(1, near + everywhere):
-                j = o - near  # of a function that is active everywhere
-                for t in range(everywhere if j < 0 else j + 1, size - o if j < 0 else size):
-                    other, g = t + o if j < 0 else j, pairs[r, s, o, t]
-                    for i in range(count):
-                        y[t, i] += g * v[other, i]
-                    for i in range(count):
-                        y[other, i] += g * v[t, i]
-            count = 0
-            for q in range(places.shape[2]):
-                row = places[r, s, q, 0]
-                if row >= 0:
-                    for t in range(size):
-                        for i in range(m):
-                            out[row, t, i] += y[t, count + i]
-                    count += m
+
+    start: Integers
+    target: Integers
+    source: Integers
+
+
+@compiled
+def multiply(bands: Floats, links: Links, x: Floats, y: Floats, first: int, last: int) -> None:
+    """y[m, target] += T x[m, source] for symmetric bands T [O, w + K] and their links, x with w in front and behind.
+
+    The bands are those from `first` to `last`.
+    """
+    start, target, source = links
+    width, size = bands.shape[1], y.shape[2]
+    w = width - 1
+    for e in range(first, last):
+        for link in range(start[e], start[e + 1]):
+            a, b = target[link], source[link]
+            for m in range(x.shape[0]):
+                if width == 4:
+                    for k in range(size):
+                        y[m, a, k] += (
+                            bands[e, 0, k + 3] * x[m, b, k + 3]
+                            + bands[e, 1, k + 3] * x[m, b, k + 4]
+                            + bands[e, 2, k + 3] * x[m, b, k + 5]
+                            + bands[e, 3, k + 3] * x[m, b, k + 6]
+                            + bands[e, 1, k + 2] * x[m, b, k + 2]
+                            + bands[e, 2, k + 1] * x[m, b, k + 1]
+                            + bands[e, 3, k] * x[m, b, k]
+                        )
+                    continue
+                for k in range(size):
+                    y[m, a, k] += bands[e, 0, k + w] * x[m, b, k + w]
+                for o in range(1, width):
+                    for k in range(size):
+                        y[m, a, k] += (
+                            bands[e, o, k + w] * x[m, b, k + w + o]
+                            + bands[e, o, k + w - o] * x[m, b, k + w - o]
+                        )

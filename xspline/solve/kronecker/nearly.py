@@ -11,7 +11,6 @@ which differ where G does, so that variances are those of M and the mean of x² 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
@@ -19,86 +18,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
+from xspline.solve.kronecker.operator import Operator
 from xspline.solve.kronecker.pcg import KroneckerSum
-from xspline.solve.kronecker.roots import AT_ONCE
 from xspline.solve.kronecker.separable import Separable
-from xspline.solve.krylov import TOLERANCE, conjugate_gradients, inverse_root, probes
+from xspline.solve.krylov import AT_ONCE, TOLERANCE, conjugate_gradients, inverse_root, probes
 from xspline.solve.system import CoupledDraw, Draw, IterativeSystem
 from xspline.spaces import Frame
 from xspline.sums import Gram
-from xspline.sums.factor import Place, matrix_entries
 
-_products: WeakKeyDictionary[Gram, Products] = WeakKeyDictionary()
-
-
-class Products:
-    """Products with G, whose pairs are kept in the order in which they are read.
-
-    `gram` has no batch axes; `axis` is that of time, which is not periodic.
-    """
-
-    def __init__(self, gram: Gram, frame: Frame, axis: int) -> None:
-        count = len(frame.sizes)
-        others = [j for j in range(count) if j != axis]
-        pairs = gram.one_factor(frame).pairs.transpose(
-            *others, *(count + j for j in others), count + axis, axis
-        )
-        places, offsets = (tuple(x[j] for j in others) for x in (frame.sizes, frame.offsets))
-        self.shape, self.order = (math.prod(places), frame.sizes[axis]), [*others, axis]
-        self.sizes = tuple(frame.sizes[j] for j in self.order)
-        self.pairs = np.ascontiguousarray(pairs).reshape(
-            self.shape[0], math.prod(offsets), frame.offsets[axis], frame.sizes[axis]
-        )
-        self.places = _places(frame, others)
-        self.everywhere = frame.everywhere[axis]
-        self.near = frame.offsets[axis] - self.everywhere
-
-    def __call__(self, rows: Array) -> Array:
-        """G x of rows x [m, K..]."""
-        from xspline.solve.kronecker.compiled import product  # imports numba
-
-        x = np.ascontiguousarray(rows.transpose(*(j + 1 for j in self.order), 0)).reshape(*self.shape, -1)
-        out = np.zeros(x.shape)
-        product(self.pairs, self.places, self.near, self.everywhere, x, out)
-        return out.reshape(*self.sizes, -1).transpose(-1, *np.argsort(self.order))
-
-
-def _places(frame: Frame, axes: Sequence[int]) -> NDArray[np.int64]:
-    """Row and column of the entries that a pair array has one number for, [R, S, Q, 2]; −1 where there are fewer.
-
-    Of (k, k + a) and (l, l + b) these are (k, l) with (k + a, l + b), (k, l + b) with (k + a, l), and both exchanged.
-    """
-    own = frame.along(axes)
-    out = np.full((*own.sizes, *own.offsets, 2 ** len(axes), 2), -1, dtype=np.int64)
-    numbers: Counter[Place] = Counter()  # how many entries of each offset there are so far
-    for place, rows, columns in matrix_entries(own):
-        offset = place[len(axes) :]
-        for side, indices in enumerate((rows, columns)):
-            out[(*place, numbers[offset], side)] = np.ravel_multi_index(indices, own.sizes)
-        numbers[offset] += 1
-    return out.reshape(math.prod(own.sizes), math.prod(own.offsets), -1, 2)
+_operators: WeakKeyDictionary[Gram, Operator] = WeakKeyDictionary()
 
 
 class NearlySeparable(IterativeSystem):
     """G + Λ by iterations with M = E + Λ.
 
     `gram`, `near_gram` and `penalty` are G, E and Λ, without batch axes, and `near` is M, which knows its inverse.
-    `axis` is that of time, and there are at most `most` iterations.
     """
 
     near: Separable
     mixes_systems = True
     at_once = 8  # vectors by which a product with G reads it once, and which fit in a cache
 
-    def __init__(
-        self, gram: Gram, near_gram: Gram, penalty: Gram, frame: Frame, near: Separable, axis: int, most: int
-    ) -> None:
+    def __init__(self, gram: Gram, near_gram: Gram, penalty: Gram, frame: Frame, near: Separable) -> None:
         self.gram, self.near_gram, self.penalty = gram, near_gram, penalty
         self.rough = KroneckerSum.of(penalty.terms, frame)
-        if gram not in _products:
-            _products[gram] = Products(gram, frame, axis)
-        self.data = _products[gram]
-        self.frame, self.near, self.most, self.tolerance = frame, near, most, TOLERANCE
+        if gram not in _operators:
+            _operators[gram] = Operator(gram.one_factor(frame).pairs, frame)
+        self.data = _operators[gram]
+        self.frame, self.near, self.tolerance = frame, near, TOLERANCE
         self.index = np.zeros((), dtype=np.intp)
 
     @property
@@ -115,7 +62,7 @@ class NearlySeparable(IterativeSystem):
 
     def _matvec(self, rows: Array) -> Array:
         """(G + Λ) x of rows x [m, K..]."""
-        return self.data(rows) + self.rough.matvec(rows)
+        return self.data.matvec(rows) + self.rough.matvec(rows)
 
     def _near_matvec(self, rows: Array) -> Array:
         """M x."""
@@ -127,9 +74,7 @@ class NearlySeparable(IterativeSystem):
         return np.moveaxis(self.near.solve(np.moveaxis(rows, 0, -1)), -1, 0)
 
     def _solve_rows(self, rows: Array, which: NDArray[np.intp], tolerance: float) -> Array:
-        x, iterations, residual = conjugate_gradients(
-            self._matvec, self._near_solve, rows, tolerance, self.most
-        )
+        x, iterations, residual = conjugate_gradients(self._matvec, self._near_solve, rows, tolerance)
         self._record(iterations, residual)
         return x
 
@@ -140,7 +85,8 @@ class NearlySeparable(IterativeSystem):
     def coupled_draws(self, rng: np.random.Generator) -> CoupledDraw:
         first, *others = self.near_gram.terms[0]
         rest = Gram((*self.gram.terms, (first.scaled(-1.0), *others)))
-        maps = Products(rest, self.frame, self.data.order[-1]), self._near_solve, self._near_matvec
+        operator = Operator(rest.one_factor(self.frame).pairs, self.frame)
+        maps = operator.matvec, self._near_solve, self._near_matvec
 
         def draw(extents: tuple[int, ...]) -> tuple[Array, Array]:
             near = self.near.apply_inverse_sqrt(rng.standard_normal((*self.frame.sizes, *extents)))

@@ -23,6 +23,7 @@ from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.kronecker.product import Product, dense_of
 from xspline.solve.krylov import (
+    AT_ONCE,
     MAX_ITERATIONS,
     PROBE_TOLERANCE,
     TOLERANCE,
@@ -41,9 +42,7 @@ from xspline.sums import Factor, Gram
 Term = tuple[float, tuple[int, ...]]
 # Eigenvectors of an axis, a root for each along another, and these axes.
 _Joint = tuple[Array, Array, tuple[int, int]]
-ROUNDING = 1e-14  # relative difference of matrices that count as equal
 RELATIVE = 1e-10  # τ of the pencil over tr G_j / tr R_j: makes it definite where an axis has gaps
-AT_ONCE = 2**23  # numbers of all right-hand sides that are solved for side by side
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +63,10 @@ class KroneckerSum:
                 matrix = dense_of((factor.full(frame),), factor.axes, frame)
                 size = float(np.linalg.norm(matrix))
                 trace = float(np.trace(matrix))
-                scales.append(trace if trace > ROUNDING * size else size)
+                rounding = tolerance(len(matrix))
+                scales.append(trace if trace > rounding * size else size)
                 matrix = matrix / scales[-1]
-                same = (np.abs(matrix - other).max() <= ROUNDING * np.abs(other).max() for other in known)
+                same = [np.abs(matrix - other).max() <= rounding * np.abs(other).max() for other in known]
                 indices.append(next((i for i, is_same in enumerate(same) if is_same), len(known)))
                 if indices[-1] == len(known):
                     known.append(matrix)
@@ -206,14 +206,14 @@ class FastDiagonal(PerturbedSystem):
     """Eigenvectors of each axis, and what G + Λ is in their coordinates.
 
     `product` is G, of single-axis factors, and `penalty` Λ, at least one term of single-axis factors without batch
-    axes; there are at most `most` iterations. It raises ConvergenceError where a function of an axis has neither
+    axes. It raises ConvergenceError where a function of an axis has neither
     observations nor roughness.
     """
 
     mixes_systems = True
 
-    def __init__(self, product: Product, penalty: Gram, frame: Frame, *, most: int = MAX_ITERATIONS) -> None:
-        self.frame, self.tolerance, self.most = frame, TOLERANCE, most
+    def __init__(self, product: Product, penalty: Gram, frame: Frame) -> None:
+        self.frame, self.tolerance = frame, TOLERANCE
         self.data = KroneckerSum.of([product.factors], frame)
         self.penalty = KroneckerSum.of(penalty.terms, frame)
         if self.penalty.indefinite is not None:
@@ -281,7 +281,7 @@ class FastDiagonal(PerturbedSystem):
             step, iterations = descend(*self._steps(v), rotated, 0.3 * share * norm_of(rotated), left)
             return apply_kronecker(self.rotations, step), iterations
 
-        x, iterations, worst = refined(residual, correct, rows, tolerance, self.most)
+        x, iterations, worst = refined(residual, correct, rows, tolerance)
         self._record(iterations, worst)
         return x
 
@@ -323,7 +323,9 @@ class FastDiagonal(PerturbedSystem):
             solved = np.full_like(z, np.nan)
             for i in range(len(z) if v > 0 else 0):
                 goal = PROBE_TOLERANCE * norm_of(z[i : i + 1])
-                solved[i : i + 1], _ = descend(*self._steps(np.full(1, v)), z[i : i + 1], goal, self.most)
+                solved[i : i + 1], _ = descend(
+                    *self._steps(np.full(1, v)), z[i : i + 1], goal, MAX_ITERATIONS
+                )
             out.append(solved)
         return out
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from xspline.solve.direct.band import band, narrowest
-from xspline.solve.direct.cholesky import Array, BandCholesky, DenseCholesky
+from xspline.solve.direct.cholesky import Array, BandCholesky, tolerance, unit_scale
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram, digest_key, join_overlapping, outer_pairs
 
@@ -164,8 +164,8 @@ def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
 
 def nearly_split(
     gram: Gram, penalty: Gram, frame: Frame, least: float = NEARLY
-) -> tuple[Product, Split, int] | None:
-    """The product that G nearly is, its split and the axis, where Λ falls into modes of season, trend and events.
+) -> tuple[Product, Split] | None:
+    """The product that G nearly is, and its split, where Λ falls into modes of season, trend and events.
 
     None where G is a product, or far from one.
     """
@@ -178,7 +178,7 @@ def nearly_split(
             product = expected(gram, frame, axis, least)
             parts = None if product is None else split(product, penalty, frame)
             if product is not None and parts is not None and parts.beside.terms:
-                return product, parts, axis
+                return product, parts
     return None
 
 
@@ -223,7 +223,9 @@ def _beside(
         rest = [main(term, x or 0.0) for term, x in zip(carriers, along, strict=True)]
     pencil = AxisGroup(group.axes, group.factors, (rough,))
     data, other = (dense_of(factors, group.axes, frame) for factors in (pencil.factors, pencil.mass))
-    if not DenseCholesky(balanced(data, other)[1]).determined:
+    both = balanced(data, other)[1]
+    scale = unit_scale(np.diagonal(both))
+    if np.linalg.eigvalsh(both / scale / scale[:, None])[0] <= tolerance(len(both)):
         return None
     observed = [main(t, x) for t, x in zip(terms, multiples, strict=True) if x is not None]
     return rest, observed, pencil

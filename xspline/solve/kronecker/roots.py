@@ -10,11 +10,9 @@ from scipy import linalg
 from xspline.solve.direct.cholesky import Array, unit_scale
 from xspline.solve.kronecker.pcg import apply_kronecker
 from xspline.solve.kronecker.product import dense_of
-from xspline.solve.krylov import LinearMap, square_root
+from xspline.solve.krylov import AT_ONCE, LinearMap, square_root
 from xspline.spaces import Space
 from xspline.sums.integrals import integral
-
-AT_ONCE = 2**26 // 40  # numbers of vectors that the Lanczos process takes at once: 512 MB in some 40 steps
 
 
 def data_root(matvec: LinearMap, diagonal: Array, space: Space) -> LinearMap:

@@ -1,12 +1,10 @@
-"""Compiled loops of the iterative solver: products with pair arrays, blocks of coefficients.
+"""Compiled loops of the smoother: inverses on subdomains of coefficients, and products with them.
 
 All loops are sequential and release the interpreter's lock: what runs at the same time is chosen by the caller so that
 no two write to one place.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,107 +14,10 @@ from xspline.spaces.jit import OPTIONS, compiled
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Integers = NDArray[np.int64]
-FourArrays: TypeAlias = tuple[Integers, Integers, Integers, Integers]  # one of each axis
 
-
-class Links(NamedTuple):
-    """Which rows of vectors the bands of a matrix link.
-
-    Link l of band e, start[e] <= l < start[e + 1], is the row target[l] of the product and the row source[l].
-    """
-
-    start: Integers
-    target: Integers
-    source: Integers
-
-
-# "reassoc" besides: sums may be added in another order, without which dot products (`four_products`) take no vector
-# instructions. Each sum is that of one thread, in an order that the compiled code fixes: bits do not depend on the
-# number of threads or on timing.
+# "reassoc" besides: sums may be added in another order, without which dot products take no vector instructions. Each
+# sum is that of one thread, in an order that the compiled code fixes: bits do not depend on the number of threads.
 loop = compiled(fastmath=OPTIONS["fastmath"] | {"reassoc"})
-
-
-@loop
-def pack(pairs: Floats, rows: Integers, kinds: Integers, wraps: bool, out: Floats) -> None:
-    """out[e, o, w + k] = pairs[rows[e], k, kinds[e], o] with w = O − 1 entries in front: the last ones, or zeros."""
-    entries, width, _ = out.shape
-    size, front = pairs.shape[1], width - 1
-    for e in range(entries):
-        for o in range(width):
-            for k in range(size):
-                inside = wraps or k + o < size
-                out[e, o, front + k] = pairs[rows[e], k, kinds[e], o] if inside else 0.0
-            for k in range(front):
-                out[e, o, k] = out[e, o, size + k] if wraps else 0.0
-
-
-@loop
-def multiply(bands: Floats, links: Links, x: Floats, y: Floats, first: int, last: int) -> None:
-    """y[m, target] += T x[m, source] for symmetric bands T [O, w + K] and their links, x with w in front and behind.
-
-    The bands are those from `first` to `last`.
-    """
-    start, target, source = links
-    width, size = bands.shape[1], y.shape[2]
-    w = width - 1
-    for e in range(first, last):
-        for link in range(start[e], start[e + 1]):
-            a, b = target[link], source[link]
-            for m in range(x.shape[0]):
-                if width == 4:
-                    for k in range(size):
-                        y[m, a, k] += (
-                            bands[e, 0, k + 3] * x[m, b, k + 3]
-                            + bands[e, 1, k + 3] * x[m, b, k + 4]
-                            + bands[e, 2, k + 3] * x[m, b, k + 5]
-                            + bands[e, 3, k + 3] * x[m, b, k + 6]
-                            + bands[e, 1, k + 2] * x[m, b, k + 2]
-                            + bands[e, 2, k + 1] * x[m, b, k + 1]
-                            + bands[e, 3, k] * x[m, b, k]
-                        )
-                    continue
-                for k in range(size):
-                    y[m, a, k] += bands[e, 0, k + w] * x[m, b, k + w]
-                for o in range(1, width):
-                    for k in range(size):
-                        y[m, a, k] += (
-                            bands[e, o, k + w] * x[m, b, k + w + o]
-                            + bands[e, o, k + w - o] * x[m, b, k + w - o]
-                        )
-
-
-@loop
-def assemble(flat: Floats, places: FourArrays, s: Floats, out: Floats) -> None:
-    """The lower triangle of one subdomain, scaled: out[i, l] = s_i s_l flat[Σ_j t_j[i_j, l_j]], 0 where a t is −1.
-
-    `places` t_j [w, w] tell where the pair array has two coefficients along an axis. What is above the diagonal is
-    not zero.
-    """
-    t0, t1, t2, t3 = places
-    n0, n1, n2, n3 = t0.shape[0], t1.shape[0], t2.shape[0], t3.shape[0]
-    out[:] = 0.0
-    for i0 in range(n0):
-        for l0 in range(i0 + 1):
-            if t0[i0, l0] < 0:
-                continue
-            for i1 in range(n1):
-                for l1 in range(n1 if l0 < i0 else i1 + 1):
-                    if t1[i1, l1] < 0:
-                        continue
-                    for i2 in range(n2):
-                        for l2 in range(n2):
-                            if t2[i2, l2] < 0:
-                                continue
-                            base = t0[i0, l0] + t1[i1, l1] + t2[i2, l2]
-                            row = ((i0 * n1 + i1) * n2 + i2) * n3
-                            column = ((l0 * n1 + l1) * n2 + l2) * n3
-                            for i3 in range(n3):
-                                si = s[row + i3]
-                                for l3 in range(n3):
-                                    if t3[i3, l3] >= 0:
-                                        out[row + i3, column + l3] = (
-                                            flat[base + t3[i3, l3]] * si * s[column + l3]
-                                        )
 
 
 @loop
@@ -175,49 +76,43 @@ def invert_root(a: Floats, floor: float) -> None:
 
 
 @loop
-def flat_indices(indices: FourArrays, sizes: Integers, out: Integers) -> None:
-    """Flat indices of the coefficients of one subdomain, the product of those along four axes."""
-    n = 0
-    for i0 in indices[0]:
-        for i1 in indices[1]:
-            for i2 in indices[2]:
-                for i3 in indices[3]:
-                    out[n] = ((i0 * sizes[1] + i1) * sizes[2] + i2) * sizes[3] + i3
-                    n += 1
-
-
-@loop
 def inverses(
     flat: Floats,
     scale: Floats,
-    sizes: Integers,
-    indices: FourArrays,
-    places: FourArrays,
+    index: Integers,
+    inside: Integers,
+    number: Integers,
+    places: Integers,
     floor: float,
     first: int,
+    last: int,
     out: Singles,
 ) -> None:
-    """L⁻¹ of the subdomains from number `first` of the first axis on, A = L Lᵀ.
+    """L⁻¹ of the subdomains from `first` to `last`, A = L Lᵀ scaled: of each the rows of the lower triangle.
 
-    Of each the rows of the lower triangle after each other, [v, w.., n (n + 1) / 2].
+    `index` [subdomains, n] are their coefficients, of which number i has the index inside[i, j] along each axis j of
+    the subdomain, and `number` [subdomains, axes] tells which subdomain along each axis they are. Two coefficients have
+    the entry at Σ_j places[j, number, i_j, k_j] of the flat pair array, or 0 where that is negative.
     """
-    (m0, m1, m2, m3), (t0, t1, t2, t3) = indices, places
-    n = m0.shape[1] * m1.shape[1] * m2.shape[1] * m3.shape[1]
-    a, index, s = np.empty((n, n)), np.empty(n, np.int64), np.empty(n)
-    for v0 in range(out.shape[0]):
-        for v1 in range(out.shape[1]):
-            for v2 in range(out.shape[2]):
-                for v3 in range(out.shape[3]):
-                    flat_indices((m0[first + v0], m1[v1], m2[v2], m3[v3]), sizes, index)
-                    for i in range(n):
-                        s[i] = scale[index[i]]
-                    assemble(flat, (t0[first + v0], t1[v1], t2[v2], t3[v3]), s, a)
-                    invert_root(a, floor)
-                    place = 0
-                    for i in range(n):
-                        for j in range(i + 1):
-                            out[v0, v1, v2, v3, place] = a[i, j]
-                            place += 1
+    n, axes = inside.shape
+    a, at = np.empty((n, n)), np.empty((n, n), np.int64)
+    for v in range(first, last):
+        at[:] = 0
+        for j in range(axes):
+            for i in range(n):
+                steps = places[j, number[v, j], inside[i, j]]
+                for k in range(i + 1):
+                    at[i, k] += steps[inside[k, j]]
+        for i in range(n):
+            for k in range(i + 1):
+                entry = flat[at[i, k]] if at[i, k] >= 0 else 0.0
+                a[i, k] = entry * scale[index[v, i]] * scale[index[v, k]]
+        invert_root(a, floor)
+        place = 0
+        for i in range(n):
+            for k in range(i + 1):
+                out[v, place] = a[i, k]
+                place += 1
 
 
 @loop
@@ -236,22 +131,14 @@ def root_product(w: Singles, x: Singles, y: Singles) -> None:
 
 
 @loop
-def apply_inverses(
-    inverse: Singles, sizes: Integers, indices: FourArrays, r: Singles, z: Floats, first: int, last: int
-) -> None:
-    """z[m] += Σ Rᵀ Wᵀ W R r[m] over the subdomains `first` to `last` of the first axis."""
-    m0, m1, m2, m3 = indices
-    n = m0.shape[1] * m1.shape[1] * m2.shape[1] * m3.shape[1]
-    index, x, y = np.empty(n, np.int64), np.empty(n, np.float32), np.empty(n, np.float32)
-    for v0 in range(first, last):
-        for v1 in range(inverse.shape[1]):
-            for v2 in range(inverse.shape[2]):
-                for v3 in range(inverse.shape[3]):
-                    flat_indices((m0[v0], m1[v1], m2[v2], m3[v3]), sizes, index)
-                    triangle = inverse[v0, v1, v2, v3]
-                    for m in range(r.shape[0]):
-                        for i in range(n):
-                            x[i] = r[m, index[i]]
-                        root_product(triangle, x, y)
-                        for i in range(n):
-                            z[m, index[i]] += y[i]
+def apply_inverses(inverse: Singles, index: Integers, r: Singles, z: Floats, first: int, last: int) -> None:
+    """z[m] += Σ Rᵀ Wᵀ W R r[m] over the subdomains from `first` to `last`."""
+    n = index.shape[1]
+    x, y = np.empty(n, np.float32), np.empty(n, np.float32)
+    for v in range(first, last):
+        for m in range(r.shape[0]):
+            for i in range(n):
+                x[i] = r[m, index[v, i]]
+            root_product(inverse[v], x, y)
+            for i in range(n):
+                z[m, index[v, i]] += y[i]

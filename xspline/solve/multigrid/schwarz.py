@@ -15,50 +15,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 
-from xspline.solve.direct.band import Array, Integers, pair_places
-from xspline.solve.multigrid.spaces import AxisLevel
-from xspline.solve.parallel import WORTH_THREADS, rounds_of, run
-
-FourArrays: TypeAlias = tuple[Integers, Integers, Integers, Integers]  # one of each axis
+from xspline.solve.direct.band import Array, Integers
+from xspline.solve.multigrid.spaces import AxisLevel, pair_places
+from xspline.solve.parallel import WORTH_THREADS, ranges, rounds_of, run
 
 MAX_SUBDOMAIN = 700  # coefficients
-MIN_WIDTH = 3  # coefficients along a local axis
 
 
 class Schwarz:
     """Subdomains of a system and their inverses.
 
-    `pairs`, [K.., O..], are over four axes, contiguous, with a positive diagonal.
+    `pairs`, [K.., O..], are contiguous, with a positive diagonal.
     """
 
     def __init__(self, pairs: Array, axes: Sequence[AxisLevel]) -> None:
         from xspline.solve.multigrid import compiled  # imports numba
 
-        self.sizes = np.array([axis.size for axis in axes])
-        self.indices = subdomain_indices(axes)
-        self.scale = 1.0 / np.sqrt(pairs[..., 0, 0, 0, 0].ravel())
-        n = math.prod(indices.shape[1] for indices in self.indices)
-        self.inverse = np.empty((*(len(i) for i in self.indices), n * (n + 1) // 2), np.float32)
+        count, along = len(axes), _subdomains(axes)
+        self.scale = 1.0 / np.sqrt(pairs[(slice(None),) * count + (0,) * count].ravel())
+        number = _all_indices([len(own) for own in along])
+        inside = _all_indices([own.shape[1] for own in along])
+        sizes = tuple(axis.size for axis in axes)
+        picked = [own[number[:, j]][:, inside[:, j]] for j, own in enumerate(along)]
+        self.index = np.asarray(np.ravel_multi_index(picked, sizes), dtype=np.int64)
+        n = len(inside)
+        self.inverse = np.empty((len(number), n * (n + 1) // 2), np.float32)
         self.split = self.inverse.size > WORTH_THREADS
-        # Subdomains of one round, numbered along the first axis, have no coefficient in common.
-        self.rounds = [[(i, i + 1) for i in numbers] for numbers in rounds_of(self.indices[0].tolist())]
-        places, flat = subdomain_pairs(self.indices, axes, pairs.shape), pairs.reshape(-1)
+        places, flat = _places(along, axes, pairs.shape), pairs.reshape(-1)
 
         def piece(a: int, b: int) -> None:
-            out = self.inverse[a:b]
             # A coefficient whose pivot is at most 1e-12 times the diagonal is left out of a subdomain.
-            compiled.inverses(flat, self.scale, self.sizes, self.indices, places, 1e-12, a, out)
+            compiled.inverses(flat, self.scale, self.index, inside, number, places, 1e-12, a, b, self.inverse)
 
-        run(piece, [[(i, i + 1) for i in range(len(self.inverse))]], split=self.split)
+        run(piece, [ranges(len(number))], split=self.split)
+        # Subdomains of one round, numbered along the first axis, have no coefficient in common.
+        beside = len(number) // len(along[0])
+        rounds = rounds_of(along[0].tolist())
+        self.rounds = [[(i * beside, (i + 1) * beside) for i in numbers] for numbers in rounds]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the inverses."""
-        return self.inverse.nbytes
+        return self.inverse.nbytes + self.index.nbytes
 
     def apply(self, r: Array) -> Array:
         """B r, [m, K..]."""
@@ -71,7 +72,7 @@ class Schwarz:
         z = np.zeros_like(scaled)
 
         def piece(a: int, b: int) -> None:
-            compiled.apply_inverses(self.inverse, self.sizes, self.indices, single, z, a, b)
+            compiled.apply_inverses(self.inverse, self.index, single, z, a, b)
 
         run(piece, self.rounds, split=self.split)
         z *= self.scale
@@ -79,13 +80,18 @@ class Schwarz:
         return z.reshape(r.shape)
 
 
-def subdomain_indices(axes: Sequence[AxisLevel]) -> FourArrays:
+def _all_indices(shape: Sequence[int]) -> Integers:
+    """All indices of an array of some shape, in C order: [n, axes]."""
+    return np.ascontiguousarray(np.indices(shape).reshape(len(shape), -1).T)
+
+
+def _subdomains(axes: Sequence[AxisLevel]) -> list[Integers]:
     """Coefficients of the subdomains along each axis, [subdomains, width].
 
     They are evenly spaced, so that no more of them meet than must.
     """
-    sizes, out = [axis.size for axis in axes], []
-    spans = _spans(sizes, [axis.offsets for axis in axes], [axis.knots is not None for axis in axes])
+    out = []
+    spans = _spans([(axis.size, axis.offsets, axis.knots is not None) for axis in axes])
     for axis, (width, stride) in zip(axes, spans, strict=True):
         if axis.periodic and width < axis.size:
             count = -(-axis.size // stride)
@@ -94,42 +100,42 @@ def subdomain_indices(axes: Sequence[AxisLevel]) -> FourArrays:
             count = -(-(axis.size - width) // stride)
             first = np.arange(count + 1) * (axis.size - width) // max(count, 1)
         out.append((first[:, None] + np.arange(width)) % axis.size)
-    a, b, c, d = out
-    return a, b, c, d
+    return out
 
 
-def subdomain_pairs(indices: FourArrays, axes: Sequence[AxisLevel], shape: Sequence[int]) -> FourArrays:
+def _places(along: Sequence[Integers], axes: Sequence[AxisLevel], shape: Sequence[int]) -> Integers:
     """Where pairs within subdomains lie in a flat pair array [K.., O..], as a sum of one number of each axis.
 
-    [subdomains, width, width]; −1 where there is no pair.
+    [axes, subdomains, width, width], of as many as the axis has. Where there is no pair the sum is negative.
     """
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(8)]
-    a, b, c, d = (
-        pair_places(i[:, :, None], i[:, None, :], axis.size, axis.offsets, axis.periodic, steps)[0]
-        for i, axis, steps in zip(indices, axes, zip(strides[:4], strides[4:], strict=True), strict=True)
-    )
-    return a, b, c, d
+    count, widest = len(axes), max(own.shape[1] for own in along)
+    out = np.zeros((count, max(map(len, along)), widest, widest), dtype=np.int64)
+    for j, (own, axis) in enumerate(zip(along, axes, strict=True)):
+        strides = math.prod(shape[j + 1 :]), math.prod(shape[count + j + 1 :])
+        width = own.shape[1]
+        pairs = pair_places(own[:, :, None], own[:, None, :], axis, strides)[0]
+        out[j, : len(own), :width, :width] = np.where(pairs < 0, -math.prod(shape), pairs)
+    return out
 
 
-def _spans(sizes: Sequence[int], offsets: Sequence[int], local: Sequence[bool]) -> list[tuple[int, int]]:
-    """Width and stride of the subdomains along each axis.
+def _spans(axes: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int]]:
+    """Width and stride of the subdomains along each axis, of which size, offsets and whether it is local are given.
 
     Along a local axis p + 3 coefficients, fewer where a subdomain over all axes would be large, of which 2 are shared
-    with the next subdomain, or 1 where there are four local axes; a global axis is taken whole.
+    with the next subdomain, or 1 where there are four local axes or more; a global axis is taken whole.
     """
-    axes = list(zip(sizes, offsets, local, strict=True))
-    shared = 2 if sum(local) < 4 else 1
-    widest = max((o + 2 for _, o, here in axes if here), default=MIN_WIDTH)
-    for less in range(max(widest - MIN_WIDTH, 0) + 1):
-        widths = [min(max(o + 2 - less, MIN_WIDTH), k) if here else k for k, o, here in axes]
+    shared = 2 if sum(here for _, _, here in axes) < 4 else 1
+    widest = max((o + 2 for _, o, here in axes if here), default=0)
+    for less in range(widest + 1):
+        widths = [min(max(o + 2 - less, shared + 1), k) if here else k for k, o, here in axes]
         if math.prod(widths) <= MAX_SUBDOMAIN:
             break
     return [(w, max(w - shared, 1) if here else w) for w, (_, _, here) in zip(widths, axes, strict=True)]
 
 
-def inverse_costs(sizes: Sequence[int], offsets: Sequence[int], local: Sequence[bool]) -> tuple[int, float]:
+def inverse_costs(axes: Sequence[tuple[int, int, bool]]) -> tuple[int, float]:
     """How many numbers the inverses of all subdomains take, and how many operations it takes to make them."""
-    spans = _spans(sizes, offsets, local)
-    count = math.prod(-(-k // stride) for k, (_, stride) in zip(sizes, spans, strict=True))
+    spans = _spans(axes)
+    count = math.prod(-(-k // stride) for (k, _, _), (_, stride) in zip(axes, spans, strict=True))
     n = math.prod(width for width, _ in spans)
     return count * (n * (n + 1) // 2), count * n**3 / 3.0

@@ -13,21 +13,20 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.batch import distinct, systems_between
+from xspline.solve.batch import distinct, taken
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
+from xspline.solve.kronecker.operator import Operator
 from xspline.solve.kronecker.pcg import KroneckerSum
 from xspline.solve.kronecker.roots import data_root
 from xspline.solve.krylov import (
-    MAX_ITERATIONS,
     PROBE_TOLERANCE,
     TOLERANCE,
     LinearMap,
     conjugate_gradients,
     probes,
 )
-from xspline.solve.multigrid.operator import Operator
-from xspline.solve.multigrid.spaces import FourAxes
+from xspline.solve.multigrid.spaces import AxisLevel, terms_by_axis
 from xspline.solve.multigrid.vcycle import COARSEST, Multigrid
 from xspline.solve.system import PerturbedSystem
 from xspline.spaces import Space
@@ -37,9 +36,8 @@ from xspline.sums import Gram
 class Iterative(PerturbedSystem):
     """Multigrid preconditioners of the different systems G + Λ of a batch.
 
-    `gram` and `penalty` are G, and Λ without batch axes. A solve ends at a `tolerance` of ‖(G + Λ) c − h‖ / ‖h‖, or
-    after `most` iterations; `coarsest` coefficients are solved for directly. It raises ValueError for more than four
-    coordinates.
+    `gram` and `penalty` are G, and Λ without batch axes. A solve ends at a `tolerance` of ‖(G + Λ) c − h‖ / ‖h‖;
+    `coarsest` coefficients are solved for directly.
     """
 
     at_once = 8
@@ -52,10 +50,10 @@ class Iterative(PerturbedSystem):
         *,
         tolerance: float = TOLERANCE,
         coarsest: int = COARSEST,
-        most: int = MAX_ITERATIONS,
     ) -> None:
-        self.space, self.frame, self.tolerance, self.most = space, space.frame, tolerance, most
-        self.four = FourAxes.of(space)
+        self.space, self.frame, self.tolerance = space, space.frame, tolerance
+        features = zip(space.features, space.offsets, strict=True)
+        self.axes = [AxisLevel.of(own, offsets) for own, offsets in features]
         self.gram, self.index = distinct(gram)
         self.penalty = penalty
         count = int(self.index.max(initial=0)) + 1
@@ -63,16 +61,17 @@ class Iterative(PerturbedSystem):
 
     def _system(self, i: int, coarsest: int) -> Multigrid | None:
         """The levels of one system; None without observations or if a coefficient has nothing that determines it."""
-        data, penalty = systems_between(self.gram, i, i + 1), self.penalty
+        data, penalty = taken(self.gram, slice(i, i + 1)), self.penalty
         observed = data.diagonal(self.frame)
         if not observed.any() or not (observed[..., 0] + penalty.diagonal(self.frame) > 0).all():
             return None
         total = Gram((*data.terms, *penalty.with_batch_axes(1).terms), 1)
-        return Multigrid(self._pairs(total), self.four.axes, self.four.terms(penalty, self.frame), coarsest)
+        terms = terms_by_axis(penalty, self.frame)
+        return Multigrid(self._pairs(total), self.axes, terms, coarsest)
 
     def _pairs(self, gram: Gram) -> Array:
-        """Pair array [K.., O..] over four axes of a Gram with one batch axis of extent 1."""
-        return self.four.pairs(gram.one_factor(self.frame).pairs[..., 0])
+        """Pair array [K.., O..] of a Gram with one batch axis of extent 1."""
+        return np.ascontiguousarray(gram.one_factor(self.frame).pairs[..., 0])
 
     @cached_property
     def determined(self) -> NDArray[np.bool_]:
@@ -92,15 +91,15 @@ class Iterative(PerturbedSystem):
         if not systems:
             diagonal = self.gram.diagonal(self.frame)[..., 0] + self.penalty.diagonal(self.frame)
             return int(np.argmin(diagonal))
-        return self.four.original(max(systems, key=lambda system: system.base.pivot).weakest)
+        worst = max(systems, key=lambda system: system.base.pivot).weakest
+        return int(np.ravel_multi_index(worst, self.frame.sizes))
 
     def _solve_rows(self, rows: Array, which: NDArray[np.intp], tolerance: float) -> Array:
         """A⁻¹ rows, [m, K..], all of one system."""
         system = self.systems[int(which[0])]
         if system is None:
             return np.full_like(rows, np.nan)
-        x = self._solve_on_four_axes(system, self.four.into(np.moveaxis(rows, 0, -1)), tolerance)
-        return np.moveaxis(self.four.back(x), -1, 0)
+        return self._solved(system, rows, tolerance)
 
     def _perturbations(self, rng: np.random.Generator) -> Callable[[NDArray[np.intp]], Array]:
         roots = [None if system is None else self._data_root(i) for i, system in enumerate(self.systems)]
@@ -122,24 +121,17 @@ class Iterative(PerturbedSystem):
 
     def _data_root(self, i: int) -> LinearMap:
         """z ↦ G^½ z of one system, vectors [m, K..]."""
-        data, four = systems_between(self.gram, i, i + 1), self.four
-        matrix = Operator(self._pairs(data), four.axes)
+        matrix = Operator(self._pairs(taken(self.gram, slice(i, i + 1))), self.frame)
+        return data_root(matrix.matvec, matrix.diagonal, self.space)
 
-        def matvec(rows: Array) -> Array:
-            image = matrix.matvec(four.into(np.moveaxis(rows, 0, -1)))
-            return np.moveaxis(four.back(image), -1, 0)
-
-        return data_root(matvec, data.diagonal(self.frame)[..., 0], self.space)
-
-    def _solve_on_four_axes(self, system: Multigrid, rows: Array, tolerance: float) -> Array:
+    def _solved(self, system: Multigrid, rows: Array, tolerance: float) -> Array:
         """A⁻¹ rows, [m, K..]."""
         x, iterations, residual = conjugate_gradients(
             system.matrix.matvec,
             system.cycle,
             rows,
             tolerance,
-            self.most,
-            system.matrix.diagonal(),
+            system.matrix.diagonal,
         )
         self._record(iterations, residual)
         return x
@@ -165,11 +157,11 @@ class Iterative(PerturbedSystem):
             if system is None or not system.base.determined:
                 out.append(None)
                 continue
-            scale, z = system.matrix.inverse_root_diagonal(), probes(system.matrix.sizes)
+            scale, z = 1.0 / np.sqrt(system.matrix.diagonal), probes(self.frame.sizes)
             w = z / scale
             parts = (w[i : i + self.at_once] for i in range(0, len(w), self.at_once))
-            b = np.concatenate([self._solve_on_four_axes(system, part, PROBE_TOLERANCE) for part in parts])
-            out.append((self.four.back(z * scale), self.four.back(b)))
+            b = np.concatenate([self._solved(system, part, PROBE_TOLERANCE) for part in parts])
+            out.append((np.moveaxis(z * scale, 0, -1), np.moveaxis(b, 0, -1)))
         return out
 
     def edf_samples(self) -> list[Array]:
@@ -179,6 +171,6 @@ class Iterative(PerturbedSystem):
                 samples.append(np.full(1, np.nan))
                 continue
             scaled, solutions = pair
-            image = systems_between(self.gram, i, i + 1).matvec(scaled, self.frame)
+            image = taken(self.gram, slice(i, i + 1)).matvec(scaled, self.frame)
             samples.append(np.asarray(np.sum(solutions * image, axis=axes), dtype=np.float64))
         return samples

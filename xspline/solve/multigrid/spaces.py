@@ -18,17 +18,17 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from xspline.solve.direct.band import Array, Integers, pair_places
+from xspline.solve.direct.band import Array, Integers
+from xspline.solve.direct.cholesky import tolerance
 from xspline.spaces import Basis, BSpline, Frame, Space
 from xspline.spaces.bspline import LocalSpline, periodic_knots
 from xspline.spaces.features import Features
 from xspline.sums import Factor, Gram, Sums
 
 PenaltyTerms = Sequence[Sequence[Array]]  # products over the axes: pairs [K, O] of each axis
-ROUNDING = 1e-12  # entries of P below are zeros
-MAX_AXES = 4  # that the compiled loops walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ def prolongation(fine: AxisLevel, coarse: AxisLevel) -> sparse.csr_array:
     inside = np.flatnonzero(np.diff(tau[p : tau.size - p]) > 0) + p
     span = inside[np.searchsorted(tau[inside], middle, side="right") - 1]
     values = _blossoms(tau, span, t[k[:, None] + np.arange(1, p + 1)], p)
-    values[np.abs(values) < ROUNDING] = 0.0
+    values[np.abs(values) < tolerance(p)] = 0.0
     columns = (span[:, None] - p + np.arange(p + 1)) % coarse.size
     entries = (values.ravel(), (np.repeat(k, p + 1), columns.ravel()))
     matrix = sparse.coo_array(entries, shape=(fine.size, coarse.size)).tocsr()
@@ -129,7 +129,7 @@ def pair_projection(prolong: sparse.csr_array, fine: AxisLevel, coarse: AxisLeve
     for i in range(columns.shape[1]):
         for j in range(columns.shape[1]):
             c, d = columns[k, i], columns[second, j]
-            row, forward = pair_places(c, d, coarse.size, coarse.offsets, coarse.periodic)
+            row, forward = pair_places(c, d, coarse)
             # Off the diagonal of M either orientation counts, once; c = d is reached by both.
             keep = (row >= 0) & ((o > 0) | forward)
             w = values[k, i] * values[second, j] * np.where((o > 0) & (c == d), 2.0, 1.0)
@@ -140,6 +140,23 @@ def pair_projection(prolong: sparse.csr_array, fine: AxisLevel, coarse: AxisLeve
     entries = (np.concatenate(weights), (np.concatenate(rows), np.concatenate(sources)))
     shape = (coarse.size * coarse.offsets, fine.size * fine.offsets)
     return sparse.coo_array(entries, shape=shape).tocsr()
+
+
+def pair_places(
+    a: Integers, b: Integers, axis: AxisLevel, strides: tuple[int, int] | None = None
+) -> tuple[Integers, NDArray[np.bool_]]:
+    """Return where pairs of coefficients of an axis are in a flat pair array, −1 if nowhere, and whether a is first.
+
+    `strides` are those of coefficients and of offsets in the array; if they are not given, those of this axis alone.
+    """
+    stride, offset_stride = strides or (axis.offsets, 1)
+    ahead, behind = b - a, a - b
+    if axis.periodic:
+        ahead, behind = ahead % axis.size, behind % axis.size
+    forward = (ahead >= 0) & (ahead < axis.offsets)
+    backward = (behind >= 0) & (behind < axis.offsets)
+    places = np.where(forward, a * stride + ahead * offset_stride, b * stride + behind * offset_stride)
+    return np.where(forward | backward, places, -1), forward
 
 
 def times_axis(
@@ -204,64 +221,8 @@ def projected(factor: Factor, projections: Mapping[int, sparse.csr_array]) -> Fa
     return Factor(factor.axes, tuple((0, k) for k in pairs.shape[:count]), pairs, factor.key)
 
 
-@dataclass(frozen=True, eq=False)
-class FourAxes:
-    """The coordinates as four axes: the longest local one last, the next longest first, axes of one to fill up."""
-
-    order: tuple[int, ...]  # for each of the four the axis of the Space; −1 where it is filled up
-    axes: tuple[AxisLevel, ...]
-
-    @staticmethod
-    def of(space: Space) -> FourAxes:
-        """The four axes of a space. It raises ValueError where there are more."""
-        axes = [AxisLevel.of(f, offsets) for f, offsets in zip(space.features, space.offsets, strict=True)]
-        if len(axes) > MAX_AXES:
-            raise ValueError(
-                f"the iterative solver is made for up to {MAX_AXES} coordinates, this space has {len(axes)}; "
-                "pass solver='banded'"
-            )
-        ranked = sorted(
-            range(len(axes)), key=lambda j: (axes[j].knots is not None, axes[j].size), reverse=True
-        )
-        last, first, others = ranked[:1], ranked[1:2], sorted(ranked[2:])
-        order = (*first, *[-1] * (MAX_AXES - len(axes)), *others, *last)
-        return FourAxes(order, tuple(AxisLevel(1, 1) if j < 0 else axes[j] for j in order))
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """K of each."""
-        return tuple(axis.size for axis in self.axes)
-
-    @property
-    def _own(self) -> list[int]:
-        """Axes of the Space in their order here."""
-        return [j for j in self.order if j >= 0]
-
-    def pairs(self, pairs: Array) -> Array:
-        """[K.., O..] of the Space over the four axes."""
-        own = self._own
-        moved = pairs.transpose(*own, *(len(own) + j for j in own))
-        return np.ascontiguousarray(moved).reshape(*self.sizes, *(axis.offsets for axis in self.axes))
-
-    def into(self, v: Array) -> Array:
-        """[K.., m] of the Space to [m, K..] over the four axes."""
-        return np.ascontiguousarray(v.transpose(v.ndim - 1, *self._own)).reshape(-1, *self.sizes)
-
-    def back(self, v: Array) -> Array:
-        """Inverse of `into`."""
-        kept = [k for j, k in zip(self.order, self.sizes, strict=True) if j >= 0]
-        back = np.argsort(self._own) + 1
-        return v.reshape(len(v), *kept).transpose(*back.tolist(), 0)
-
-    def original(self, index: Sequence[int]) -> int:
-        """Flat index in the Space of a coefficient on the four axes."""
-        at = {j: (i, k) for j, i, k in zip(self.order, index, self.sizes, strict=True) if j >= 0}
-        indices, sizes = zip(*(at[j] for j in sorted(at)), strict=True)
-        return int(np.ravel_multi_index(indices, sizes))
-
-    def terms(self, penalty: Gram, frame: Frame) -> PenaltyTerms:
-        """Terms of a penalty as pairs of each of the four axes; none if a factor spans several."""
-        if any(len(f.axes) != 1 for term in penalty.terms for f in term):
-            return ()
-        by_axis = ({f.axes[0]: f.full(frame).pairs for f in term} for term in penalty.terms)
-        return [[pairs[j] if j >= 0 else np.ones((1, 1)) for j in self.order] for pairs in by_axis]
+def terms_by_axis(penalty: Gram, frame: Frame) -> PenaltyTerms:
+    """Terms of a penalty as pairs of each axis; none if a factor spans several."""
+    if any(len(f.axes) != 1 for term in penalty.terms for f in term):
+        return ()
+    return [[f.full(frame).pairs for f in sorted(term, key=lambda f: f.axes)] for term in penalty.terms]

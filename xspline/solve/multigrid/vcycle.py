@@ -17,7 +17,8 @@ from scipy import sparse
 
 from xspline.solve.direct.band import band, narrowest
 from xspline.solve.direct.cholesky import Array, BandCholesky
-from xspline.solve.multigrid.operator import Operator
+from xspline.solve.kronecker.operator import Operator
+from xspline.solve.krylov import norm_of
 from xspline.solve.multigrid.schwarz import Schwarz
 from xspline.solve.multigrid.spaces import AxisLevel, PenaltyTerms, pair_projection, prolongation, times_axis
 from xspline.solve.parallel import single_threaded_blas
@@ -31,7 +32,7 @@ BETAS = (1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000)
 class AxisTransfer(NamedTuple):
     """The change from an axis to its coarse one."""
 
-    axis: int  # which of the four
+    axis: int
     offsets: int  # those of the coarse axis
     prolong: sparse.csr_array  # [K, K_c], P
     project: sparse.csr_array  # [K_c O_c, K O], M ↦ Pᵀ M P on pairs
@@ -46,14 +47,14 @@ class AxisTransfer(NamedTuple):
 class Level:
     """A system, its smoother and the way to the next coarser level.
 
-    `pairs`, [K.., O..], are over four axes, contiguous; `axes` and `coarse` are the axes of this level and of the next.
+    `pairs` are [K.., O..], contiguous; `axes` and `coarse` are the axes of this level and of the next.
     """
 
     def __init__(self, pairs: Array, axes: Sequence[AxisLevel], coarse: Sequence[AxisLevel]) -> None:
         changes = enumerate(zip(axes, coarse, strict=True))
         self.transfers = [AxisTransfer.of(j, fine, c) for j, (fine, c) in changes if c is not fine]
-        self.matrix, self.smoother = Operator(pairs, axes), Schwarz(pairs, axes)
-        self.bound = 1.05 * self._largest_eigenvalue()  # the estimate is from below
+        self.matrix, self.smoother = Operator(pairs, _frame_of(axes)), Schwarz(pairs, axes)
+        self.bound = 1.1 * self._largest_eigenvalue()  # the estimate is from below
 
     @property
     def nbytes(self) -> int:
@@ -63,8 +64,8 @@ class Level:
     def project(self, pairs: Array) -> Array:
         """Pairs of Pᵀ A P from those of A."""
         for transfer in self.transfers:
-            axis = transfer.axis
-            pairs = times_axis(transfer.project, pairs, axis, axis + 4, transfer.offsets)
+            offset_axis = transfer.axis + pairs.ndim // 2
+            pairs = times_axis(transfer.project, pairs, transfer.axis, offset_axis, transfer.offsets)
         return np.ascontiguousarray(pairs)
 
     def project_terms(self, terms: PenaltyTerms) -> PenaltyTerms:
@@ -100,33 +101,19 @@ class Level:
         return x
 
     def _largest_eigenvalue(self) -> float:
-        """The largest eigenvalue of B A, by the Lanczos process in conjugate gradients from a fixed random start."""
-        r = np.random.default_rng(0).standard_normal((1, *self.matrix.sizes))
-        p, before, alpha, beta = np.zeros_like(r), 1.0, 1.0, 0.0
-        diagonal, off_diagonal = [], []
-        for step in range(12):
-            z = self.smoother.apply(r)
-            now = float(np.sum(r * z))
-            if now <= 0:
-                break
-            ratio = now / before if step else 0.0
-            p = z + ratio * p
-            q = self.matrix.matvec(p)
-            beta, previous = ratio, alpha
-            alpha = now / float(np.sum(p * q))
-            diagonal.append(1.0 / alpha + beta / previous)
-            off_diagonal.append(math.sqrt(beta) / previous)
-            r, before = r - alpha * q, now
-        upper, lower = np.diag(off_diagonal[1:], 1), np.diag(off_diagonal[1:], -1)
-        return float(np.linalg.eigvalsh(np.diag(diagonal) + upper + lower)[-1])
+        """The largest eigenvalue of B A, by the power method from a fixed random start."""
+        x, size = np.random.default_rng(0).standard_normal((1, *self.matrix.sizes)), 1.0
+        for _ in range(12):
+            x = self.smoother.apply(self.matrix.matvec(x / size))
+            size = float(norm_of(x)[0])
+        return size
 
 
 class Multigrid:
     """Levels down to a few thousand coefficients, and a Cholesky factorisation there.
 
-    `pairs`, [K.., O..], are those of A, over four axes, contiguous, with a positive diagonal. `terms`, [K, O], are
-    those of the penalty, products over the axes, none where they are not known; `coarsest` coefficients are solved for
-    directly.
+    `pairs`, [K.., O..], are those of A, contiguous, with a positive diagonal. `terms`, [K, O], are those of the
+    penalty, products over the axes, none where they are not known; `coarsest` coefficients are solved for directly.
     """
 
     def __init__(
@@ -142,11 +129,10 @@ class Multigrid:
             pairs, terms, axes = level.project(pairs), level.project_terms(terms), coarse
             self.levels.append(level)
             self.sizes.append(tuple(axis.size for axis in axes))
-        offsets, periodic = zip(*((axis.offsets, axis.periodic) for axis in axes), strict=True)
-        self.ordering = narrowest(Frame(self.sizes[-1], offsets, periodic, ()))
+        self.ordering = narrowest(_frame_of(axes))
         with single_threaded_blas():  # the same bits on any number of threads
             self.base = BandCholesky(band(pairs[..., None], self.ordering)[..., 0])
-        self.matrix = self.levels[0].matrix if self.levels else Operator(pairs, axes)
+        self.matrix = self.levels[0].matrix if self.levels else Operator(pairs, _frame_of(axes))
 
     @property
     def nbytes(self) -> int:
@@ -174,6 +160,12 @@ class Multigrid:
         with single_threaded_blas():
             x = self.base.solve(self.ordering.flatten(np.moveaxis(r, 0, -1)))
         return np.ascontiguousarray(np.moveaxis(self.ordering.unflatten(x), -1, 0))
+
+
+def _frame_of(axes: Sequence[AxisLevel]) -> Frame:
+    """The frame of a level."""
+    sizes, offsets, periodic = zip(*((axis.size, axis.offsets, axis.periodic) for axis in axes), strict=True)
+    return Frame(sizes, offsets, periodic, ())
 
 
 def coarsened(axes: Sequence[AxisLevel], terms: PenaltyTerms) -> list[AxisLevel]:

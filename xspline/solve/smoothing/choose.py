@@ -5,38 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import ConvergenceError, SingularSystemError, nothing_determined, warn
-from xspline.solve.families.base import Bounds
+from xspline.solve.families.base import WEAKEST, Bounds, Family
 from xspline.solve.families.modes import SpaceTimes
 from xspline.solve.families.orders import SingleOrder, several_orders, smoothed
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
-from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of, spline_degrees
+from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of
 from xspline.solve.progress import Progress
 from xspline.solve.select import NEARLY_SEPARABLE
-from xspline.solve.smoothing.criteria import Gcv, Holders, Logarithm, Mask, NearReml, OfFit, Reml, Score
-from xspline.solve.smoothing.family import ORDER, family_for, solver_for
+from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, NearReml, OfFit, Reml, Score
+from xspline.solve.smoothing.family import family_for, solver_for
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred, observed_parts
 from xspline.solve.smoothing.newton import NEAR, RISE, State, minimise
 from xspline.solve.smoothing.probes import Estimated
-from xspline.solve.smoothing.resolution import Resolution, gap_error, resolution
+from xspline.solve.smoothing.resolution import Resolution, field_error, resolution
 from xspline.solve.system import Choice, Factorisation
 from xspline.spaces import Space
 from xspline.sums import Sums, leave_one_out
 
-# Steps in log λ that end a search. Errors of the choice are of the order of their squares.
-CLOSE = 0.02  # of a large problem, and of coarser ones, which give a start
-ESTIMATED = 0.005  # of estimates, which scatter more
-
-# What all strengths, or those along one coordinate, are lowered by for another start, in log λ. Measured: with −5 GCV
-# misses the lowest minimum of a rough field under two gaps, with −7 and −10 none of 29.
-SOFTER = -7.0
+# The step in log λ that ends a search of a large problem. The score is off by the order of its square.
+CLOSE = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +55,8 @@ class Smoothing:
     # log λ_j; then the score is NaN and the gradient an estimate. Empty where it is exact.
     error: dict[str, float]
     resolution: Resolution  # whether the space is fine enough for what the data show
-    # 0, or the standard error in gaps over the spread of the data that the score alone would have left; then
-    # the strengths are higher than at its minimum, and the gradient is not zero
+    # 0, or the standard error of the field over the spread of the data that the score alone would have left; then
+    # the strengths are those of REML, and the gradient is not zero
     gap_error: float
     # [T, T], of the logarithms of the terms' strengths given the data; None where the score is no likelihood
     covariance: Array | None
@@ -104,7 +99,7 @@ def choose(
                 "The strengths have the standard errors that `error` says; for exact ones use fewer coefficients along "
                 "some coordinate, or a machine with more memory"
             )
-        minimum, gaps = problem.determined(problem.minimum())
+        return _chosen(problem, problem.minimum())
     except ConvergenceError:  # data are further from a product than they seem
         if requested != "reml" or solver or not isinstance(family, SpaceTimes):
             raise
@@ -117,18 +112,25 @@ def choose(
             f"roughness to the {model.observations} observations, which lie in too few places to determine them; "
             "use fewer functions without a B-spline, or pass a number for a ridge (penalty=1e-3)"
         ) from error
-    return _chosen(problem, minimum, gaps)
 
 
-def _chosen(problem: Problem, minimum: State[Score], gaps: float) -> Smoothing:
-    """Describe the choice that a search has ended with."""
+def _chosen(problem: Problem, minimum: State[Score]) -> Smoothing:
+    """Describe the choice that a search has ended with, or another one where that leaves gaps undetermined.
+
+    Scores of predictions at observations say nothing of places without any.
+    """
+    fit = problem.fit(minimum.point)
+    gaps = 0.0 if problem.method == "reml" else field_error(fit, minimum.point).relative
+    if gaps > 1.0:
+        point = problem.determined()
+        minimum = replace(minimum, rho=point.rho, point=point)
+        fit = problem.fit(point)
     bounds = problem.bounds
     family = problem.model.family
     rho = minimum.rho
     point = minimum.point
     at_bound = minimum.at_bound
     value, gradient = point.score
-    fit = point.fit if isinstance(point, OfFit) else PenalisedFit(problem.model, rho)
     factorisation = fit.solving
     if not problem.choice.exact:  # its solver is chosen for its structure, not by name
         factorisation = replace(factorisation, choice=problem.choice)
@@ -139,145 +141,134 @@ def _chosen(problem: Problem, minimum: State[Score], gaps: float) -> Smoothing:
         penalty=family.penalty(rho),
         method=problem.method,
         score=value,
-        comparable=point.comparable if isinstance(point, Reml) and math.isfinite(value) else math.nan,
+        comparable=point.comparable,
         gradient=dict(zip(family.parameters, gradient.tolist(), strict=True)),
         at_bounds=family.stopped(stopped),
-        factorisations=problem.scores.factorisations + (problem.method == "holders"),
+        factorisations=problem.factorisations + (problem.method == "holders"),
         factorisation=factorisation,
         converged=minimum.converged,
         error=dict(zip(family.parameters, errors, strict=False)),
         resolution=resolution(fit, point),
-        gap_error=gaps,
+        gap_error=gaps if gaps > 1.0 else 0.0,
         covariance=point.covariance(~at_bound),
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Problem:
     """What is minimised, in one space. `parts` are the holders', for "holders"."""
 
     model: Model
     method: str
     parts: Sequence[Sums]
+    factorisations: int = field(default=0, init=False)  # how many scores have taken so far
+    included: Mask | None = field(default=None, init=False)  # batch members that count
+
+    @cached_property
+    def progress(self) -> Progress:
+        """The progress of its searches."""
+        return Progress(self.model.family.parameters)
 
     def minimum(self) -> State[Score]:
         """Return the lowest minimum of the score that is found.
 
-        Where a factorisation takes long, problems with half of the knots, a quarter and so on are searched first: each
-        gives the start of the next one.
+        Where a factorisation takes long, a problem with half of the knots gives the start.
         """
-        first, *finer = reversed(self.levels())
-        state = first.lowest_minimum(self.near if first is self else CLOSE)
-        for level in finer:
-            state = level.search(state.rho, self.near if level is self else CLOSE)
-        return state
+        coarser = None if self.is_quick else self.coarser()
+        return self.lowest_minimum() if coarser is None else self.search(coarser.minimum().rho)
 
-    def levels(self) -> list[Problem]:
-        """Return this problem and coarser ones, down to one whose factorisation is quick."""
-        costs = self.model.resources.costs
-        levels = [self]
-        while levels[-1].operations > costs.coarse_start_flops:
-            coarser = levels[-1].coarser()
-            if coarser is None:
-                break
-            levels.append(coarser)
-        # A search of a problem that costs a good part of this one saves less than it takes.
-        most = costs.coarse_share * self.operations
-        return [self, *(level for level in levels[1:] if level.operations <= most or level is levels[-1])]
-
-    def lowest_minimum(self, near: float) -> State[Score]:
+    def lowest_minimum(self) -> State[Score]:
         """Return the lowest of the minima that searches from several starts reach."""
-        best = self.search(self.bounds.start, near)
+        best = self.search(self.bounds.start)
         for start in self.other_starts(best):
             with suppress(SingularSystemError):
-                other = self.search(start, near)
+                other = self.search(start)
                 if other.point.value is not None and other.point.value < (best.point.value or 0.0) - RISE:
                     best = other
         return best
 
     def other_starts(self, first: State[Score]) -> Iterator[Array]:
-        """Yield further starts, where the minimum that was found first need not be the lowest and searches are quick.
+        """Yield further starts, where the minimum that was found first need not be the lowest.
 
         Of waves that the knots just hold the likelihood has a second minimum: a straight line, and everything is noise.
         Of few noisy data it may have one for each coordinate: rough along this one, and constant along the others. A
         minimum within the bounds is nearly always the only one. Scores of predictions may have several anywhere.
         """
-        likelihood = self.method == "reml"
         stiff = first.at_bound & (first.rho >= self.bounds.upper)
-        quick = self.operations < self.model.resources.costs.several_starts_flops
-        if self.estimated or not quick or (likelihood and not stiff.any()):
+        if self.estimated or (self.method == "reml" and not stiff.any()):
             return
-        if not likelihood and (likely := self._likely()) is not None:
+        if self.method != "reml" and (likely := self.likely) is not None:
             yield likely
         family = self.model.family
-        yield self.bounds.start + SOFTER * family.overall
+        # A third of the way to the lower bounds. Measured: by 5 in log λ GCV misses the lowest minimum of a rough field
+        # under two gaps, by 7 to 10 none of 29.
+        softer = WEAKEST / 3
+        yield self.bounds.start + softer * family.overall
         for along in np.array(family.alphas, dtype=float).T if len(family.names) > 1 else ():
-            yield self.bounds.start + np.linalg.lstsq(family.design, SOFTER * along, rcond=None)[0]
+            yield self.bounds.start + np.linalg.lstsq(family.design, softer * along, rcond=None)[0]
 
-    def search(self, start: Array, near: float) -> State[Score]:
-        """Return the minimum that Newton's method reaches from a start; steps shorter than `near` end it."""
+    def search(self, start: Array) -> State[Score]:
+        """Return the minimum that Newton's method reaches from a start."""
         family = self.model.family
         bounds = self.bounds
         excess = np.max(family.design @ start - bounds.most)
         if excess > 0:  # of a start from a problem with other bounds
             start = start - excess * family.overall
-        with on_cores(self.model.resources.cores), self.scores.progress:
-            return minimise(self.scores, start, bounds.lower, bounds.upper, near)
+        with on_cores(self.model.resources.cores), self.progress:
+            return minimise(self.score, start, bounds.lower, bounds.upper, self.near)
 
-    def determined(self, minimum: State[Score]) -> tuple[State[Score], float]:
-        """Return the minimum, or strengths that determine gaps in the data too, and `Smoothing.gap_error`.
-
-        Scores of predictions at observations say nothing of places without any. Where the mean of the data would be a
-        better field there, the strengths are those of REML, whose prior says what fields to expect where nothing is
-        seen, and all are raised as long as that lowers the expected error in the gaps.
-        """
-        if not isinstance(minimum.point, Logarithm):
-            return minimum, 0.0
-        alone = gap_error(self.model, minimum.point)
-        if not alone.undetermined:
-            return minimum, 0.0
-        likely = self._likely()
-        upper = self.bounds.upper
-        point = minimum.point if likely is None else self.scores(likely)
-        error = gap_error(self.model, point)
-        while (point.rho < upper).any():
-            with suppress(SingularSystemError):
-                higher = self.scores(np.minimum(point.rho + self.model.family.overall, upper))
-                if (lower := gap_error(self.model, higher)).expected < error.expected:
-                    point = higher
-                    error = lower
-                    continue
-            break
-        return replace(minimum, rho=point.rho, point=point), math.sqrt(
-            alone.gaps / alone.share / alone.spread
-        )
-
-    def _likely(self) -> Array | None:
-        """Return what REML would choose; its factorisations count with those of the score."""
+    @cached_property
+    def likely(self) -> Array | None:
+        """What REML would choose; its factorisations count with those of the score."""
         problem = replace(self, method="reml", parts=())
         with suppress(SingularSystemError):
-            likely = problem.search(problem.bounds.start, problem.near).rho
-            self.scores.factorisations += problem.scores.factorisations
+            likely = problem.search(problem.bounds.start).rho
+            self.factorisations += problem.factorisations
             return likely
         return None
 
-    def score(self, rho: Array, included: Mask | None = None) -> Score:
-        """Return the score at ρ, of the batch members that counted elsewhere."""
+    def determined(self) -> Score:
+        """Return the score at strengths that determine gaps in the data too.
+
+        They are those of REML, whose prior says what fields to expect where nothing is seen, and all are raised as long
+        as that lowers the expected error of the field.
+        """
+        best = self.score(self.bounds.start if self.likely is None else self.likely)
+        error = field_error(self.fit(best), best).expected
+        with suppress(SingularSystemError):
+            while (best.rho < self.bounds.upper).any():
+                higher = self.score(np.minimum(best.rho + self.model.family.overall, self.bounds.upper))
+                lower = field_error(self.fit(higher), higher).expected
+                if lower >= error:
+                    break
+                best = higher
+                error = lower
+        return best
+
+    def fit(self, point: Score) -> PenalisedFit:
+        """Return the fit to all data at the strengths of a score."""
+        return point.fit if isinstance(point, OfFit) else PenalisedFit(self.model, point.rho)
+
+    def score(self, rho: Array) -> Score:
+        """Return the score at ρ, of the same batch members everywhere."""
         if (self.model.family.design @ rho > self.bounds.most).any():
             raise SingularSystemError("at these strengths rounding errors of the penalty reach the constant")
-        if not self.choice.exact:
-            own = replace(self.model, solver=self.choice.name)
-            if self.choice.name == NEARLY_SEPARABLE:
-                return NearReml(own, rho, included)
-            return Estimated(own, rho, included)
+        self.factorisations += max(len(self.parts), 1)
+        own = self.model if self.choice.exact else replace(self.model, solver=self.choice.name)
         if self.method == "holders":
-            return Holders(self.model, self._without_each, rho, included)
-        return (Reml if self.method == "reml" else Gcv)(self.model, rho, included)
+            point: Score = Holders(own, self._without_each, rho, self.included)
+        else:
+            point = self._of_fit(own, rho, self.included)
+        self.included = point.included
+        self.progress.step(self.method, rho, point.value)
+        return point
 
-    @cached_property
-    def scores(self) -> _Scores:
-        """The scores that have been asked for."""
-        return _Scores(self)
+    @property
+    def _of_fit(self) -> type[OfFit]:
+        """The score of one fit."""
+        if not self.choice.exact:
+            return NearReml if self.choice.name == NEARLY_SEPARABLE else Estimated
+        return Reml if self.method == "reml" else Gcv
 
     @cached_property
     def _without_each(self) -> list[tuple[Model, Sums]]:
@@ -287,29 +278,22 @@ class Problem:
         rests = [replace(model, sums=centred(x, model.space)) for x in leave_one_out(self.parts, frame)]
         return [(r, p.recentred(r.sums.reference, frame)) for r, p in zip(rests, self.parts, strict=True)]
 
-    def likelier_order(self) -> SingleOrder:
-        """Return the penalties of order 1 or 2, whichever fits better on a coarser space where that is quickly told.
-
-        Where no coarser space tells, these are the ones of the model.
-        """
-        names = self.model.names
-        space = self.model.space
-        scores: dict[int, float] = {}
+    def likelier_order(self) -> Family:
+        """Return the penalties of order 1 or 2, whichever fits better on a coarser space where that is quickly told."""
         problem = self.coarser()
-        while problem is not None and not scores:
-            for order in (1, 2):
-                family = SingleOrder(problem.model.space, names, order)
-                trial = replace(problem, model=replace(problem.model, family=family, solver=None))
-                if trial.estimated or trial.operations > self.model.resources.costs.coarse_start_flops:
-                    break
-                with suppress(SingularSystemError):
-                    point = trial.search(trial.bounds.start, CLOSE).point
-                    if isinstance(point, Reml) and point.included.all():
-                        scores[order] = point.comparable
+        while problem is not None and not problem.is_quick:
             problem = problem.coarser()
-        if not scores:
-            return SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
-        return SingleOrder(space, names, min(scores, key=lambda order: scores[order]))
+        if problem is None:
+            return self.model.family
+        return SingleOrder(self.model.space, self.model.names, min((2, 1), key=problem.comparable))
+
+    def comparable(self, order: int) -> float:
+        """Return how well penalties of one order fit, see `Reml.comparable`; infinite where nothing is determined."""
+        family = SingleOrder(self.model.space, self.model.names, order)
+        trial = replace(self, model=replace(self.model, family=family))
+        with suppress(SingularSystemError):
+            return trial.search(trial.bounds.start).point.comparable
+        return math.inf
 
     def coarser(self) -> Problem | None:
         """Return the problem with every second breakpoint removed; None where no coordinate has one to spare."""
@@ -325,11 +309,14 @@ class Problem:
         return replace(self, model=model, parts=[part[0] for part in parts if part is not None])
 
     @property
+    def is_quick(self) -> bool:
+        """Whether a factorisation takes some tenths of a second at most."""
+        return self.operations <= self.model.resources.costs.coarse_start_flops
+
+    @property
     def near(self) -> float:
-        """The step in log λ that ends a search: of estimates, which scatter, of large problems, and of others."""
-        if self.estimated:
-            return ESTIMATED
-        return NEAR if self.operations < self.model.resources.costs.close_search_flops else CLOSE
+        """The step in log λ that ends a search: of large problems, and of others."""
+        return NEAR if self.is_quick else CLOSE
 
     @property
     def estimated(self) -> bool:
@@ -356,20 +343,3 @@ class Problem:
         axes = tuple(range(len(frame.sizes)))
         data, weight = np.broadcast_arrays(sums.gram.diagonal(frame).sum(axis=axes), sums.weight)
         return model.family.bounds(float(np.mean(data[weight > 0])), float(np.mean(weight[weight > 0])))
-
-
-class _Scores:
-    """The scores of a problem, of the same batch members everywhere; counts them and tells the progress."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.progress = Progress(problem.model.family.parameters)
-        self.factorisations = 0
-        self._included: Mask | None = None
-
-    def __call__(self, rho: Array) -> Score:
-        self.factorisations += max(len(self.problem.parts), 1)
-        point = self.problem.score(rho, self._included)
-        self._included = point.included
-        self.progress.step(self.problem.method, rho, point.value)
-        return point

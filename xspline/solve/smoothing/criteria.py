@@ -1,7 +1,7 @@
 """Criteria of smoothing: REML, GCV and the prediction of holders, with gradients and Hessians by ρ = log λ.
 
 All of them are computed from the sums. The gradient of REML is exact; its Hessian, and the gradient of GCV, need u (see
-`fit`), which is exact up to some thousand coefficients. The score by holders needs no traces.
+`fit`), which is exact up to some hundred coefficients. The score by holders needs no traces.
 """
 
 from __future__ import annotations
@@ -48,6 +48,11 @@ class Score(Point):
     def score(self) -> tuple[float, Array]:
         """The score as it is defined, and its gradient."""
 
+    @property
+    def comparable(self) -> float:
+        """The score as it compares penalties of different orders; NaN where it is no likelihood."""
+        return math.nan
+
     def covariance(self, free: Mask) -> Array | None:
         """Return that of the logarithms of the terms' strengths given the data, [T, T]; None without a likelihood.
 
@@ -74,7 +79,7 @@ class OfFit(Score):
     def __init__(self, model: Model, rho: Array, included: Mask | None = None) -> None:
         self.model = model
         self.rho = rho
-        self.fit = self.fit_type(model, rho, self.exact, self.steering)
+        self.fit = self.fit_type(model, rho, self.steering)
         self.n = np.asarray(model.sums.count, dtype=np.float64)
         batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
         determined = np.broadcast_to(self.fit.factorisation.determined, batch)
@@ -84,11 +89,6 @@ class OfFit(Score):
         if included is None and (telling & varies).any():
             telling &= varies
         self.included = same_members(telling, included)
-
-    @property
-    def exact(self) -> int:
-        """P² times the number of systems, up to which u is exact."""
-        return self.model.resources.costs.exact_reml_entries
 
 
 def same_members(determined: Mask, included: Mask | None) -> Mask:
@@ -124,7 +124,7 @@ class Reml(OfFit):
         profile = degrees * (1 + np.log(2 * np.pi * self._deviance / degrees))
         return float(self.total(profile + self.fit.factorisation.logdet() - self.determinant.value)) / 2
 
-    @cached_property
+    @property
     def comparable(self) -> float:
         """V as it compares penalties with null spaces of their own, whatever the units of the data.
 
@@ -138,7 +138,7 @@ class Reml(OfFit):
         log_null = self.model.family.log_null
         variance = sums.power / np.where(sums.weight > 0, sums.weight, 1.0)
         prior = self.model.family.null * np.log(2 * np.pi * np.maximum(variance, SMALLEST)) + log_null
-        return float((self.value or 0.0) + self.total(np.broadcast_to(prior, self.included.shape)) / 2)
+        return float(self.score[0] + self.total(np.broadcast_to(prior, self.included.shape)) / 2)
 
     @cached_property
     def gradient(self) -> Array:
@@ -251,10 +251,6 @@ class Logarithm(Score):
 
 class Gcv(OfFit, Logarithm):
     """Generalised cross-validation n rss / (n − edf)² (Craven and Wahba 1979)."""
-
-    @property
-    def exact(self) -> int:
-        return self.model.resources.costs.exact_gcv_entries  # gradients need u
 
     @property
     def noise(self) -> float:

@@ -19,11 +19,9 @@ from xspline.solve.penalties.space_time import SpaceTime
 from xspline.solve.penalties.sphere import sphere_of
 from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, candidates
 from xspline.solve.system import Choice
-from xspline.spaces import Frame, Space
+from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
-
-ORDER = 2  # of the derivatives that measure roughness, where there is one and the degree allows it
 
 
 def family_for(
@@ -67,7 +65,7 @@ def family_for(
         if requested.where is not None:
             return OverSea(space, names, requested.order, requested.where)
         return SingleOrder(space, names, requested.order)
-    single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
+    single = SingleOrder(space, names, min(Roughness().order, *spline_degrees(space).values()))
     if requested == "reml" and with_events(space):
         with suppress(ValueError):  # some structure is missing
             modes = space_times(gram, space, names, SpaceTime())
@@ -112,36 +110,39 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
     costs = resources.costs
     if isinstance(family, SpaceTimes) and (nearly := _nearly(gram, matrix, family, solver, resources)):
         return nearly
-    estimable = (
-        method == "reml" and isinstance(family, SingleOrder | OnSphere) and not isinstance(family, OverSea)
-    )
-    estimable = estimable and int(distinct(gram)[1].max(initial=0)) == 0  # probes are those of one system
-
-    def iterating(name: str | None) -> Choice | None:
-        """Return the first solver that iterates, if it is worth it or was asked for by name."""
-        with suppress(ValueError):
-            proposed = candidates(gram, matrix, frame, name, resources=resources) if estimable else []
-            choice = next((choice for choice in proposed if not choice.exact), None)
-            if choice is not None:
-                return replace(choice, nbytes=costs.searched_solvers * choice.nbytes, searched=True)
-        return None
-
-    iterative = iterating(solver)
+    iterative = _iterative(gram, matrix, family, method, solver, resources)
     try:
         exact = _exact(gram, matrix, family, solver, resources)
     except ValueError as error:
-        if iterative is None and solver is None:  # one solve would fit in memory, the search does not
-            iterative = iterating(ITERATIVE)
         if iterative is None:
             raise
         return replace(iterative, memory_refusal=error.cause if isinstance(error, TooLargeError) else "")
-    if exact.operations <= costs.max_exact_reml_flops:
+    if iterative is None or exact.operations <= costs.max_exact_reml_flops:
         return exact
-    if iterative is None and solver is None:
-        # One solve is faster by a factorisation; a search may be faster by iterations.
-        choices = [exact, iterating(ITERATIVE) or exact]
-        return min(choices, key=lambda choice: _seconds_of(choice, frame, resources))
-    return iterative or exact
+    # What knows the inverse is worth some seconds more.
+    worth = costs.iterative_handicap_flops / costs.flops_per_second
+    slower = exact.seconds(frame, 1, costs) > iterative.seconds(frame, 1, costs) + worth
+    return iterative if slower else exact
+
+
+def _iterative(
+    gram: Gram, matrix: Gram, family: Family, method: str, solver: str | None, resources: Resources
+) -> Choice | None:
+    """Return the solver that iterates and estimates REML from probes; None where there is none.
+
+    Probes are those of one system, and log|Λ|₊ is one of eigenvalues: large penalties are not factorised.
+    """
+    of_eigenvalues = isinstance(family, SingleOrder | OnSphere) and not isinstance(family, OverSea)
+    if method != "reml" or not of_eigenvalues or int(distinct(gram)[1].max(initial=0)) > 0:
+        return None
+    frame = family.space.frame
+    for name in (solver,) if solver else (None, ITERATIVE):
+        with suppress(ValueError):
+            for choice in candidates(gram, matrix, frame, name, resources=resources):
+                if not choice.exact:
+                    nbytes = resources.costs.searched_solvers * choice.nbytes
+                    return replace(choice, nbytes=nbytes, searched=True)
+    return None
 
 
 def _exact(gram: Gram, matrix: Gram, family: Family, solver: str | None, resources: Resources) -> Choice:
@@ -189,10 +190,3 @@ def _nearly(
         if nearly_split(gram, matrix, frame, 0.95) is None:
             return last
     return min(searched, key=lambda choice: choice.seconds(frame, 1, costs))
-
-
-def _seconds_of(choice: Choice, frame: Frame, resources: Resources) -> float:
-    """Return about how long a search takes, less the time that exact answers are worth."""
-    costs = resources.costs
-    worth = costs.iterative_handicap_flops / costs.flops_per_second if choice.exact else 0.0
-    return choice.seconds(frame, 1, costs) - worth

@@ -95,7 +95,7 @@ def observed_parts(model: Model, method: str, parts: Sequence[Sums]) -> list[Sum
 class PenalisedFit(Factorised):
     """The penalised fit of a model at one ρ, and its derivatives by the logarithms of the terms' strengths.
 
-    ρ is [J]; for `exact` and `steering` see `Factorised`. `exact_solver` tells whether only a solver that knows the
+    ρ is [J]; for `steering` see `Factorised`. `exact_solver` tells whether only a solver that knows the
     inverse will do, and `solving` is the factorisation of G + Λ that c is solved with, whatever traces and determinants
     are taken of. `c`, [K.., b..], has the coefficients of the field minus the reference; NaN for members that are not
     determined.
@@ -104,7 +104,7 @@ class PenalisedFit(Factorised):
     exact_solver = True
     tolerance: float | None = None  # relative residual of c, where that is iterated
 
-    def __init__(self, model: Model, rho: Array, exact: int = 0, steering: bool = False) -> None:
+    def __init__(self, model: Model, rho: Array, steering: bool = False) -> None:
         self.model = model
         self.rho = rho
         frame = model.space.frame
@@ -118,7 +118,7 @@ class PenalisedFit(Factorised):
             exact=self.exact_solver,
             resources=model.resources,
         )
-        super().__init__(self.traced, penalty, frame, model.family.wiggly, model.resources, exact, steering)
+        super().__init__(self.traced, penalty, frame, model.family.wiggly, model.resources, steering)
         self.c = self.solving.solve(model.sums.full_moment(frame), self.tolerance)
 
     @property

@@ -3,22 +3,16 @@
 With E[w aᵀ] = I for probes of an iterative solver and b = A⁻¹w, t_j = tr(A⁻¹λ_jS_j) is the mean of bᵀλ_jS_ja, and
 u_ij = tr(A⁻¹λ_iS_iA⁻¹λ_jS_j) that of (λ_iS_ib)ᵀA⁻¹(λ_jS_ja). The probes are the same at all strengths, so the gradient
 is a smooth function of them and has a zero near that of REML: both scatter like √P where their sizes grow like P.
-
-Only the difference from a system whose traces are known is estimated, that of the same observations spread evenly:
-ḡM + Λ, which the eigenvectors of each axis diagonalise. Where the penalty has the larger share little is left.
 """
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
-from xspline.solve.families.determinant import axis_spectrum, products
-from xspline.solve.families.orders import SingleOrder
-from xspline.solve.kronecker.pcg import apply_kronecker
+from xspline.solve.families.determinant import products
 from xspline.solve.smoothing.criteria import Mask, Reml
 from xspline.solve.smoothing.fit import PenalisedFit
 from xspline.solve.smoothing.newton import LONGEST
@@ -40,41 +34,9 @@ class ProbedFit(PenalisedFit):
 
     @cached_property
     def samples(self) -> Array:
-        """Estimates of t_t, [m, T]: the traces of the evenly observed system, and what the probes find beside them.
-
-        On a sphere the probes find all of it, as the evenly observed system has no eigenvectors that are products.
-        """
-        family = self.model.family
-        a, w, b = self.probed
-        traces = np.zeros(len(self.terms))
-        if isinstance(family, SingleOrder):
-            even, traces = self._even(family, w)
-            b = b - even
-        return np.asarray(np.einsum("pm,pjm->mj", self.flat(b), self.apply_penalties(a)) + traces)
-
-    def _even(self, family: SingleOrder, w: Array) -> tuple[Array, Array]:
-        """Return A⁻¹w, [K.., m], and t_j, [J], of the system that is observed evenly.
-
-        It is ḡM + Λ = T⁻ᵀ diag(ḡ + Σ_j d_j) T⁻¹ with ḡ = tr G / tr M, and d_j are λ_j times the eigenvalues of S_j.
-        """
-        model = self.model
-        space = self.model.space
-        axes = [
-            axis_spectrum(space, j, family.order if name in model.names else 0)
-            for j, name in enumerate(space.names)
-        ]
-        mass = math.prod(np.trace(np.linalg.inv(axis.vectors @ axis.vectors.T)) for axis in axes)
-        data = float(np.mean(model.sums.gram.diagonal(self.frame).sum(axis=tuple(range(self.count)))))
-        along = [(j, axes[j].values) for j, name in enumerate(space.names) if name in model.names]
-        along += [(j, axes[j].events) for j in map(space.names.index, family.events)]
-        shares = [
-            np.exp(x) * values.reshape([-1 if i == j else 1 for i in range(self.count)])
-            for x, (j, values) in zip(self.rho, along, strict=True)
-        ]
-        inverse = np.asarray(1.0 / np.broadcast_to(data / mass + sum(shares), self.frame.sizes))
-        images = apply_kronecker([axis.vectors.T for axis in axes], np.moveaxis(w, -1, 0))
-        even = np.moveaxis(apply_kronecker([axis.vectors for axis in axes], images * inverse), 0, -1)
-        return even, np.array([float(np.sum(share * inverse)) for share in shares])
+        """Estimates of t_t, [m, T]."""
+        a, _, b = self.probed
+        return np.asarray(np.einsum("pm,pjm->mj", self.flat(b), self.apply_penalties(a)))
 
     @cached_property
     def traces(self) -> Array:

@@ -1,40 +1,30 @@
-"""Checks of a choice of smoothing: whether the knots are fine enough, and whether gaps in the data are determined.
-
-Criteria that score predictions at observations say nothing of knot cells without any. There the expected squared error
-is the field's own variance σ̂²φᵀA⁻¹φ (Wahba 1983), which grows without bound as λ → 0. A choice for which its integral
-over such gaps exceeds the variance of the data is worse than their mean.
-"""
+"""Checks of a choice of smoothing: whether the knots are fine enough, and whether gaps in the data are determined."""
 
 from __future__ import annotations
 
-import functools
+import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.families.determinant import axis_spectrum
 from xspline.solve.penalties.roughness import spline_degrees
-from xspline.solve.smoothing.criteria import OfFit, Score
-from xspline.solve.smoothing.fit import SMALLEST, Model, PenalisedFit
-from xspline.spaces import Space
-from xspline.spaces.bspline import LocalSpline
-from xspline.spaces.features import pair_products
-from xspline.sums import observed_cells
+from xspline.solve.smoothing.criteria import Score
+from xspline.solve.smoothing.fit import SMALLEST, PenalisedFit
+from xspline.sums import Gram
+from xspline.sums.integrals import mass
 
 NEGLIGIBLE = 1e-4  # share of the variance: residuals of a hundredth of the spread are too small to matter
-TINY = 1e-12  # share of Σ w y²: residuals below a millionth of the values are rounding
+# Share of Σ w y²: residuals of that size are those of values that were rounded to float32.
+TINY = (8 * float(np.finfo(np.float32).eps)) ** 2
 
 # The knots, not the smoothing, decide how fine a field is if all of this is so, and there are two observations for each
 # function. Measured on waves and random walks.
 CROWDED = 0.8  # share of the functions that are in use
 ABOVE_NOISE = 10.0  # power of the finest quarter of them, over noise; below 3 where more knots change nothing
 SEEN = 0.01  # what that quarter contributes to the variance of residuals, as a share
-
-# Finer knots may still gain if all of this is so. Of 96 fits to simulated spectra with gaps it names 13, whose 95 %
-# intervals cover 30 to 84 %, and misses 13 of less than 80 %.
-FULL = 0.95  # share of the functions that are in use
-ABOUT_NOISE = 2.0  # power of the finest quarter, over noise
 
 
 @dataclass(frozen=True)
@@ -44,7 +34,6 @@ class Resolution:
     # how many of the K_j functions of each smoothed coordinate its own penalty leaves in use
     functions: dict[str, float]
     limited: tuple[str, ...]  # coordinates whose knots limit the fit
-    full: tuple[str, ...]  # others with nearly all functions in use, along which the knots may limit it
     visible: bool  # whether residuals are so large that anyone sees a difference by the smoothing
 
 
@@ -80,88 +69,47 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
     visible = bool(np.any(rss > NEGLIGIBLE * spread + TINY * mean**2 * weight + 2 * SMALLEST))
     functions = {}
     limited = []
-    full = []
     for name, t in zip(model.names, taken.tolist(), strict=True):
         j = space.names.index(name)
         size = space.shape[j]
         functions[name] = size * edf / max(edf + t, 1e-300)
         finest = np.take(power, np.argsort(spectra[j].values)[-max(size // 4, 1) :], axis=j)
-        share = functions[name] / size
-        height = finest.mean()
-        if visible and finest.sum() > SEEN * left.mean() and n.mean() > 2 * space.size:
-            if share > CROWDED and height > ABOVE_NOISE:
-                limited.append(name)
-            elif share > FULL and height > ABOUT_NOISE:
-                full.append(name)
-    return Resolution(functions, tuple(limited), tuple(full), visible)
+        is_seen = visible and finest.sum() > SEEN * left.mean() and n.mean() > 2 * space.size
+        if is_seen and functions[name] > CROWDED * size and finest.mean() > ABOVE_NOISE:
+            limited.append(name)
+    return Resolution(functions, tuple(limited), visible)
 
 
-@dataclass(frozen=True)
-class GapError:
-    """What is not known of a field where there are no observations, the mean over the batch members that count."""
+class FieldError(NamedTuple):
+    """What is not known of a field, the mean over its domain and over the batch members that count."""
 
-    gaps: float  # integral of the variance of the field over the gaps, over the size of the domain
-    share: float  # the part of the domain that is in gaps
-    spread: float  # variance of the data
+    variance: float  # of the field
     noise: float  # variance of the residuals
+    spread: float  # variance of the data
 
     @property
-    def undetermined(self) -> bool:
-        """Whether the mean of the data is the better field."""
-        return self.gaps > self.spread
+    def relative(self) -> float:
+        """The standard error over the standard deviation of the data; above 1 their mean is the better field."""
+        return math.sqrt(self.variance / self.spread) if self.variance > 0 else 0.0
 
     @property
     def expected(self) -> float:
-        """The expected squared difference from observations in the gaps, times the share of these."""
-        return self.noise * self.share + self.gaps
+        """The expected squared difference from observations that are spread evenly."""
+        return self.variance + self.noise
 
 
-def gap_error(model: Model, point: Score) -> GapError:
-    """Return ∫ σ̂²φᵀA⁻¹φ over knot cells without data, of a fit to all data at the strengths of a score."""
-    fit = point.fit if isinstance(point, OfFit) else PenalisedFit(model, point.rho)
-    space = model.space
-    sums = model.sums
-    included = point.included
-    inside = [slice(1, None, 2) if isinstance(f, LocalSpline) else slice(None) for f in space.features]
-    gap = ~observed_cells(sums.gram, space)[tuple(inside)]
-    widths = [
-        np.diff(f.edges) / np.ptp(f.edges) if isinstance(f, LocalSpline) else np.ones(1)
-        for f in space.features
-    ]
-    width = functools.reduce(np.multiply.outer, widths)
-    axes = tuple(range(width.ndim))
-    gap = np.where(gap, width.reshape(width.shape + (1,) * (gap.ndim - width.ndim)), 0.0)
-    variances = np.sum(gap * cell_variances(fit.factorisation.inverse_pairs(), space), axis=axes)
-    edf = fit.size - fit.traces.sum(axis=0)
-    noise = fit.rss / np.maximum(sums.count - edf, 1.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        spread = sums.power / sums.weight + TINY * sums.reference**2
-        variance = noise * sums.count / sums.weight
-    values = (
-        np.broadcast_to(x, included.shape)[included]
-        for x in (noise * variances, gap.sum(axis=axes), spread, variance)
-    )
-    return GapError(*(float(np.mean(x)) for x in values))
+def field_error(fit: PenalisedFit, point: Score) -> FieldError:
+    """Return the error of a field in the mean over its domain.
 
-
-def cell_variances(pairs: Array, space: Space) -> Array:
-    """φᵀZφ in the middle of each knot cell, of a matrix in pair form: [cells.., b..] from [K.., O.., b..].
-
-    Of a global basis, which is one cell, the mean over its domain.
+    The expected squared error is the field's own variance σ̂²φᵀA⁻¹φ (Wahba 1983), which grows without bound in gaps as
+    λ → 0.
     """
-    count, pairs = len(space.shape), space.at_points(pairs)
-    for axis, f in enumerate(space.features):
-        z = np.moveaxis(pairs, (axis, count), (0, 1))
-        if isinstance(f, LocalSpline):
-            cell, place = f.locate((f.edges[1:] + f.edges[:-1]) / 2)
-            functions, offsets = f.support.index(pairs=True)
-            products = pair_products(f.features(cell, place))
-            value = sum(
-                products[:, q].reshape(-1, *(1 for _ in z.shape[2:])) * z[(f.first + a) % f.size, o]
-                for q, (a, o) in enumerate(zip(functions, offsets, strict=True))
-            )
-        else:
-            value = np.tensordot(f.roughness(0), z, axes=2)[None]
-        # Where the axis of offsets was there is none now: those of the next axis come first again.
-        pairs = np.moveaxis(np.asarray(value), 0, axis)
-    return pairs
+    sums = fit.model.sums
+    space = fit.model.space
+    masses = Gram((tuple(mass(space, j) for j in range(len(space.names))),))
+    edf = fit.size - fit.traces.sum(axis=0)
+    noise = np.where(fit.rss > 2 * fit.floor, fit.rss / np.maximum(sums.count - edf, 1.0), 0.0)
+    weight = np.where(sums.weight > 0, sums.weight, 1.0)
+    variance = noise * fit.factorisation.traces([masses])[0]
+    means = (variance, noise * sums.count / weight, sums.power / weight)
+    return FieldError(*(float(point.total(x)) / max(int(point.included.sum()), 1) for x in means))
