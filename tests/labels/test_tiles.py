@@ -17,7 +17,7 @@ from xspline.labels.fine import tiles
 def many_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand values are many here, and some windows in four boxes of them tell the covariance."""
     monkeypatch.setattr(tiles, "MOST_VALUES", 1000)
-    monkeypatch.setattr(tiles, "BOXES", 12)
+    monkeypatch.setattr(tiles, "BOXES", 4)
     monkeypatch.setattr(fitting, "FEW", 8)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,25 +10,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xspline.kriging.likelihood import Window, Windows, local_scales
+from xspline.kriging.likelihood import Window, Windows, lively, local_scales
 from xspline.kriging.model import Model
-from xspline.kriging.nearby import NORMAL, Nearby, pyramid_of
+from xspline.kriging.nearby import DENSE, NEIGHBOURS, NORMAL, Nearby, pyramid_of
 from xspline.kriging.places import Places
-from xspline.kriging.pyramid import DENSE, NEIGHBOURS, WIDER, Array, Pyramid, metric_of
+from xspline.kriging.pyramid import Array, Index, Pyramid, metric_of
 from xspline.kriging.search import SLOPED, SMOOTHEST, Prior, likeliest
 
-#: Items of windows, of each level: half of what a place has as neighbours.
-WINDOW = tuple(number // 2 for number in NEIGHBOURS)
-#: Windows of a search that starts.
-FEW = 24
+#: Items of windows: half of these see only observations, half all levels.
+WINDOWS = ((96,), (36, 24, 24, 24))
+#: Windows: of a search that starts, and at most in all; candidates for each.
+FEW, MANY, CANDIDATES = 24, 120, 4
 #: Observations of the only window, up to which searches start with it, of more with small windows, and up to which what
 #: the likelihood leaves open is integrated over: by the likeliest model alone, trends of 240 months with errors AR(1)
-#: .95 are covered in 90 %. Of more there may be two scales.
+#: .95 are covered in 90 %.
 SMALL = 300
-#: Observations that are predicted from others.
-WITHHELD = 400
-#: Beyond which distances, in widths of a cell of one observation: the first leaves out the observation alone.
-DISTANCES = (float(np.finfo(float).eps), *(2.0 * WIDER**level for level in range(len(NEIGHBOURS) - 1)))
+#: Observations from which there may be two scales.
+TWO = 200
+#: Observations, up to which any model that is likely before data are seen has its weight.
+VERY_FEW = 40
+#: Observations that are predicted from others, and beyond which distances, in widths of a cell of one observation; the
+#: first leaves out the observation alone.
+WITHHELD, DISTANCES = 400, (2.0**-52, 2.0, 6.0, 18.0)
 
 
 class Observed(NamedTuple):
@@ -50,7 +54,7 @@ class Observed(NamedTuple):
 
 
 def fit(
-    members: Sequence[Observed], places: Places, steps: Array, least_noise: float, windows: int
+    members: Sequence[Observed], places: Places, steps: Array, least_noise: float = 0.0, windows: int = MANY
 ) -> list[Nearby]:
     """Return the fields of some members of a batch, which share their covariance up to its scale.
 
@@ -66,19 +70,24 @@ def fit(
     rows = [member.rows if member.values.size <= DENSE else None for member in members]
     variance = float(np.mean([np.var(member.values) for member in members]))
     floor = math.log(max(least_noise / variance, 1e-300))
-    chosen = _chosen(pyramids, rows, places, np.ptp(at, axis=0), floor, windows)
+    inner = [np.arange(p.count) for p in pyramids]
+    chosen = _chosen(pyramids, rows, inner, places, np.ptp(at, axis=0), floor, windows)
     fields = []
     for member, pyramid, own in zip(members, pyramids, rows, strict=True):
         # Where all observations are neighbours, these alone tell the scale.
         shared = chosen if pyramid.count > DENSE else chosen._replace(scale=0.0, freedom=0.0, usual_scale=0.0)
         nearby = Nearby(places, pyramid, *shared, member.coordinates, own, steps)
-        fields.append(nearby if nearby.is_dense else _calibrated(nearby))
+        if not nearby.is_dense:
+            sample = np.random.default_rng(1).permutation(pyramid.count)[:WITHHELD]
+            nearby = replace(nearby, calibration=_calibration(nearby, sample))
+        fields.append(nearby)
     return fields
 
 
 def fit_sample(
     sample: Pyramid,
     coordinates: Array,
+    inner: int,
     places: Places,
     steps: Array,
     least_noise: float,
@@ -88,11 +97,26 @@ def fit_sample(
     """Return a field of observations that are not all in memory, of which a sample tells.
 
     `sample` holds some observations, more than one window, with cells of all of them; `coordinates` [n, d] are those
-    of these observations. The rest is as for :func:`fit` and `Nearby`.
+    of these observations, of which the `inner` first have all of their neighbours in the sample. The rest is as for
+    :func:`fit` and `Nearby`.
     """
     floor = math.log(max(least_noise / float(np.var(sample.values[: sample.count])), 1e-300))
-    chosen = _chosen([sample], [None], places, np.ptp(places(sampled), axis=0), floor, windows)
-    return _calibrated(Nearby(places, sample, *chosen, coordinates, None, steps, sampled=sampled))
+    span, own = np.ptp(places(sampled), axis=0), np.arange(inner)
+    chosen = _chosen([sample], [None], [own], places, span, floor, windows)
+    field = Nearby(places, sample, *chosen, coordinates, None, steps, sampled=sampled, inner=inner)
+    withheld = np.random.default_rng(1).permutation(own)[:WITHHELD]
+    return replace(field, calibration=_calibration(field, withheld))
+
+
+def in_neighbourhoods(pyramid: Pyramid, inner: Index) -> Array:
+    """Return which items are neighbours of some observations, as the functions here ask for these, or are of these."""
+    marked = np.zeros(pyramid.values.size, bool)
+    marked[inner] = True
+    withheld = [(NEIGHBOURS, distance) for distance in DISTANCES]
+    for wanted, beyond in (*((wanted, -1.0) for wanted in WINDOWS), *withheld):
+        chosen, filled = pyramid.neighbours(pyramid.places[inner], wanted, beyond)
+        marked[chosen[np.arange(chosen.shape[1]) < filled[:, None]]] = True
+    return marked
 
 
 class _Chosen(NamedTuple):
@@ -108,6 +132,7 @@ class _Chosen(NamedTuple):
 def _chosen(
     pyramids: Sequence[Pyramid],
     rows: Sequence[Array | None],
+    inner: Sequence[Index],
     places: Places,
     span: Array,
     floor: float,
@@ -116,26 +141,27 @@ def _chosen(
     """Return the covariance that windows around some observations of each pyramid make likely."""
     largest = max(pyramids, key=lambda pyramid: pyramid.count)
     dense, count = largest.count <= DENSE, sum(p.count for p in pyramids)
-    smoothest, draw = SMOOTHEST if dense else SLOPED, count <= SMALL
-    scales = (1,) if draw else (1, 2)
-    priors = [Prior.over(largest.metric, span, places, q, smoothest, floor) for q in scales]
-    few, everything = _windows(pyramids, rows, windows)
-    models = tuple(likeliest(few, everything, priors, draw))
-    local, size = everything.scales(models[0][1]), np.mean([len(w.values) for w in everything.items])
-    return _Chosen(
-        models, *local_scales(local, float(size)), float(local.mean()), everything.residuals(models[0][1])
-    )
+    smoothest = SMOOTHEST if dense else SLOPED
+    very_few = largest.count <= VERY_FEW
+    single, double = (Prior.over(largest.metric, span, places, q, smoothest, floor, very_few) for q in (1, 2))
+    few, everything, sampled = _windows(pyramids, rows, inner, windows)
+    if very_few:
+        models = tuple(single.drawn(everything))
+    else:
+        models = tuple(likeliest(few, everything, (single, double if count >= TWO else None), count <= SMALL))
+    residuals = everything.residuals(models[0][1])
+    scales = sampled.scales(models[0][1])
+    scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
+    return _Chosen(models, scale, freedom, float(scales.mean()), residuals)
 
 
-def _calibrated(field: Nearby) -> Nearby:
-    """Return a field with its `calibration`, from observations that are predicted from others some distance away.
+def _calibration(field: Nearby, own: Index) -> tuple[Array, Array]:
+    """Return `calibration`, from observations that are predicted from others some distance away.
 
     Of errors over their standard deviations, the quantile of 95 % is compared with that of a normal distribution,
     as far as it is the field, not noise, that they come from.
     """
-    p, alone = field.pyramid, np.ones(1)
-    own = np.random.default_rng(1).permutation(p.count)[:WITHHELD]
-    blocks = np.arange(own.size + 1)
+    p, alone, blocks = field.pyramid, np.ones(1), np.arange(own.size + 1)
     knots = []
     for distance in DISTANCES:
         chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, distance)
@@ -151,27 +177,38 @@ def _calibrated(field: Nearby) -> Nearby:
         own_stretch = own_stretch if distance < 1 else max(own_stretch, 1.0)
         knots.append((math.log(max(np.median(combined.left), 1e-12)), own_stretch))
     shares, stretches = np.array(sorted(knots)).T
-    return replace(field, calibration=(shares, stretches))
+    return shares, stretches
 
 
 def _windows(
-    pyramids: Sequence[Pyramid], rows: Sequence[Array | None], number: int
-) -> tuple[Windows, Windows]:
-    """Return windows for searches that start, and for those that end; of small data each member is a window."""
+    pyramids: Sequence[Pyramid], rows: Sequence[Array | None], inner: Sequence[Index], number: int
+) -> tuple[Windows, Windows, Windows]:
+    """Return windows for searches that start, for those that end, and as a sample of all.
+
+    Of small data each member is a window.
+    """
     rng = np.random.default_rng(0)
     sampled = rng.permutation(len(pyramids))[:FEW]
     largest = max(pyramids, key=lambda pyramid: pyramid.count)
-    items = [
-        Window(p.places, p.levels, p.counts, p.values, row)
-        for p, row in ((pyramids[i], rows[i]) for i in sampled)
-    ]
-    everything = Windows(largest.spread, items)
-    if largest.count <= SMALL:
-        return everything, everything
-    local, each = [], -(-number // len(sampled))
+    own = ((pyramids[i], rows[i]) for i in sampled)
+    everything = [Window(p.places, p.levels, p.counts, p.values, row) for p, row in own]
+    dense = largest.count <= DENSE
+    if dense and largest.count <= SMALL:
+        return (Windows(largest.spread, everything),) * 3
+    kinds = WINDOWS[:1] if dense else WINDOWS
+    each = -(-number // len(sampled))
+    small, wide = [], []
     for i in sampled:
         p = pyramids[i]
-        centres = p.places[rng.permutation(p.count)[:each]]
-        local += Windows.of(p, p.lists(centres, WINDOW)).items
-    few = Windows(largest.spread, local[:FEW])
-    return few, everything if largest.count <= DENSE else Windows(largest.spread, local)
+        centres = p.places[rng.permutation(inner[i])[: CANDIDATES * each]]
+        parts = np.array_split(centres, len(kinds))
+        lists = [p.lists(part, wanted) for part, wanted in zip(parts, kinds, strict=True)]
+        chosen = [lively(p, own, -(-each // len(kinds)), rng) for own in lists]
+        small += Windows.of(
+            p, [i for pair in itertools.zip_longest(*chosen) for i in pair if i is not None]
+        ).items
+        wide += Windows.of(p, lists[-1]).items
+    few = Windows(largest.spread, small[:FEW])
+    if dense:
+        return few, Windows(largest.spread, everything), Windows(largest.spread, everything)
+    return few, Windows(largest.spread, small), Windows(largest.spread, wide)

@@ -16,8 +16,8 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from xspline.kriging.model import STEP, Model
-from xspline.kriging.nearby import TAKEN, TOGETHER, Nearby
-from xspline.kriging.pyramid import NEIGHBOURS, Array, Index, Pyramid
+from xspline.kriging.nearby import NEIGHBOURS, TAKEN, TOGETHER, Nearby
+from xspline.kriging.pyramid import Array, Index, Pyramid
 
 #: Values before it that each is predicted from: as many as a place has neighbours of the coarsest level.
 EARLIER = NEIGHBOURS[-1]

@@ -25,6 +25,7 @@ from xspline.kriging.pyramid import Array, Index, Pyramid
 
 IMPOSSIBLE = 1e12  # −log L of a covariance that is not positive definite to rounding
 UNIFORM = 1e4  # degrees of freedom of local scales that do not differ
+DIFFERENT = 0.005  # variance of log scales beyond that of chance, below which they do not differ
 
 
 class Window(NamedTuple):
@@ -176,14 +177,29 @@ def _solved(root: Array, window: Window) -> _Solved:
     return _Solved(root, max(float(white @ white), least), determinant, freedom, alpha, explained)
 
 
+def lively(
+    pyramid: Pyramid, candidates: Sequence[Index], number: int, rng: np.random.Generator
+) -> list[Index]:
+    """Return some of the candidates for windows: of those that vary as all data do half, and more that vary more."""
+    variance = np.array([np.var(pyramid.values[i]) for i in candidates])
+    share = variance / (variance + np.var(pyramid.values[: pyramid.count]))
+    order = np.argsort(np.log(rng.random(share.size)) / np.maximum(share, np.finfo(float).tiny))
+    return [candidates[i] for i in order[::-1][:number]]
+
+
 def local_scales(scales: Array, size: float) -> tuple[float, float]:
     """Return b and a of scales that differ from place to place like b a/χ²(a), given those of windows of some size.
 
     From the mean and the variance of their logarithms, of which chance in a window explains ψ'(size/2).
     """
+    scales = scales[scales > 0]
+    if scales.size == 0:
+        return 0.0, UNIFORM
     logarithms, half = np.log(scales), size / 2
     mean = float(np.mean(logarithms)) - float(special.digamma(half)) + math.log(half)
-    beyond = max(float(np.var(logarithms)) - float(special.polygamma(1, half)), 2 / UNIFORM)
+    beyond = float(np.var(logarithms)) - float(special.polygamma(1, half))
+    if scales.size == 1 or beyond < DIFFERENT:
+        return math.exp(mean), UNIFORM
     # ψ'(a/2) = beyond, by Newton's method in log a from 2/a + 2/a² ≈ ψ'(a/2)
     freedom = (1 + math.sqrt(1 + 2 * beyond)) / beyond
     for _ in range(20):

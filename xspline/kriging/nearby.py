@@ -15,29 +15,26 @@ from scipy.spatial import cKDTree
 from xspline.kriging.likelihood import UNIFORM, Window, Windows
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.places import Places
-from xspline.kriging.pyramid import (
-    CORNER,
-    DENSE,
-    NEIGHBOURS,
-    WIDER,
-    Array,
-    Grid,
-    Index,
-    Level,
-    Pyramid,
-    coarser,
-)
+from xspline.kriging.pyramid import CORNER, FEWEST, WIDER, Array, Grid, Index, Level, Pyramid, coarser
 
+#: Observations that are one window, and neighbours of every place: of more, each place has its own neighbours.
+DENSE = 1000
+#: Neighbours of a place: observations, and cells of each level.
+NEIGHBOURS = (100, 48, 40, 32)
 #: From the middle of a block of places, which share neighbours, to its corners, over how far the nearest observations
 #: reach on a complete grid: errors withheld from the contest's grid grow by .1 % from blocks of one observation.
 SHARED = 0.6
 #: How far observations and the smallest cells are neighbours where not all are in memory, over how far they reach on a
 #: complete grid: in the gaps of the contest the error is 1.55, 1.51, 1.46, 1.45 with 2.5, 3, 4, 5, and 1.45 without.
 REACHED = 4.0
+#: Cells, at most, in which the errors of coarse terms are added up.
+SANDWICHED = 2500
 #: Observations that the means of functions over these are taken from, at most.
 TAKEN = 20_000
-#: Blocks that are predicted at a time: they have about as many neighbours.
-TOGETHER = TAKEN // sum(NEIGHBOURS)
+#: Independent errors beside as many as were fitted, at least.
+FEWEST_INDEPENDENT = 3
+#: Blocks that are predicted at a time.
+TOGETHER = 128
 NORMAL = float(special.ndtri(0.975))
 
 
@@ -78,6 +75,8 @@ class Nearby:
     # are longer than the model says
     calibration: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(1), np.ones(1)))
     sampled: Array | None = None  # [m, d], some labels at random, where these observations are not all
+    # how many observations, which come first, have all of their neighbours among them; None where all have
+    inner: int | None = None
 
     @property
     def is_dense(self) -> bool:
@@ -161,23 +160,33 @@ class Nearby:
     def _sandwiched(self) -> int:
         """The first level of few cells, where errors are added up; only coarse ones are of all observations."""
         lowest = 0 if self.sampled is None else 2
-        few = np.diff(self.pyramid.starts)[lowest:] <= DENSE
+        few = np.diff(self.pyramid.starts)[lowest:] <= SANDWICHED
         return lowest + (int(np.argmax(few)) if few.any() else few.size - 1)
 
     def cell_means(self, functions: Callable[[Array], Array]) -> Array:
         """Return the means of functions [n, P] of coordinates over the cells of `error_root`, as [m, P].
 
-        They are those of some labels near the middle of each, at random: of the observations, or of a store.
+        Of many observations of a cell some are taken at random; where they are not in memory, labels near its middle.
         """
         p, level = self.pyramid, self._sandwiched
         if level == 0:
             return functions(self.coordinates)
-        own = self.coordinates if self.sampled is None else self.sampled
-        taken = np.random.default_rng(0).permutation(own)[:TAKEN]
-        centres = p.places[p.starts[level] : p.starts[level + 1]] / p.metric
-        number = max(len(taken) // len(centres), 1)
-        near = cKDTree(self.places(taken) / p.metric).query(centres, np.arange(1, number + 1))[1]
-        return np.asarray(functions(taken)[near].mean(axis=1))
+        if self.sampled is not None:
+            centres = p.places[p.starts[level] : p.starts[level + 1]] / p.metric
+            number = max(len(self.sampled) // len(centres), 1)
+            tree = cKDTree(self.places(self.sampled) / p.metric)
+            near = tree.query(centres, np.arange(1, number + 1))[1]
+            return np.asarray(functions(self.sampled)[near].mean(axis=1))
+        shuffled = np.random.default_rng(0).permutation(p.count)
+        own = p.cell_of_observations(level)[shuffled]
+        order = np.argsort(own, kind="stable")
+        first = np.flatnonzero(np.diff(own[order], prepend=-1))
+        sizes = np.diff(first, append=p.count)
+        most = max(TAKEN // sizes.size, 1)
+        taken = shuffled[order[np.arange(p.count) - np.repeat(first, sizes) < most]]
+        weights, starts = p.counts[taken], np.concatenate([[0], np.cumsum(np.minimum(sizes, most))[:-1]])
+        totals = np.add.reduceat(functions(self.coordinates[taken]) * weights[:, None], starts, axis=0)
+        return np.asarray(totals / np.add.reduceat(weights, starts)[:, None])
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the observations as arrays, and everything else as plain data."""
@@ -243,7 +252,7 @@ class Nearby:
         scaled = total * np.sqrt(counts[:, None] * counts)
         alike = float(np.trace(scaled)) ** 2 / float(np.sum(scaled**2))
         lost = 0 if self.rows is None else self.rows.shape[1]
-        freedom = max(alike - lost, 1.0)
+        freedom = max(alike - lost, FEWEST_INDEPENDENT)
         return np.linalg.cholesky(total) * _stretch(np.array(freedom)), counts, freedom
 
     def distances(self, coordinates: Array) -> Array:
@@ -377,6 +386,6 @@ def pyramid_of(coordinates: Array, values: Array, weights: Array, places: Places
     if values.size <= DENSE:
         return Pyramid.of([observations], grid)
     first = observations.grouped(grid, 1)
-    far = coarser(grid, observations.grouped(grid, 2))
-    levels = [first, *far] if first.values.size >= NEIGHBOURS[-1] else []
+    far = coarser(grid, observations.grouped(grid, 2), len(NEIGHBOURS), SANDWICHED)
+    levels = [first, *far] if first.values.size >= FEWEST else []
     return Pyramid.of([observations, *levels], grid)

@@ -20,20 +20,23 @@ Index = NDArray[np.int64]
 
 #: How much wider the cells of a level are than those of the one below.
 WIDER = 3
-#: Observations that are one window, and neighbours of every place: of more, each place has its own neighbours.
-DENSE = 1000
-#: Neighbours of a place: observations, and cells of each level. The coarsest level has as many cells or more.
-NEIGHBOURS = (100, 48, 40, 32)
+#: Cells of the coarsest level, at least.
+FEWEST = 30
+#: Items that are looked at for each neighbour in cells, as those that overlap nearer ones are passed over.
+LOOKED_AT = 3
+#: Distance, in widths, that keeps a cell away from nearer neighbours.
+APART = 0.4
 #: Items within a distance of one width, at most, on the surfaces that data lie on.
 PASSED_OVER = 8
 #: Observations that the widths of cells are found from, near ones of each, and how often.
 SAMPLED, AROUND, ROUNDS = 3000, 13, 5
-#: Parts of a factor of two that widths are rounded to: with whole factors sea level withheld in the Mediterranean is
-#: predicted with 6 % larger errors (`python -m benchmarks contest`).
+#: Parts of a factor of two that widths are rounded to.
 PARTS = 8
 #: The place of the corner of a cell beside the first observation, in widths, so that labels are not on edges.
 CORNER = 0.37
-#: The least change along the mean distance of a pair, over the mean change.
+#: Change along the mean distance of a pair, over the mean change, below which an axis has no slope of its own.
+UNSEEN = 1e-3
+#: The least change along an axis, as a share of the largest.
 LEAST_SLOPE = 0.01
 
 
@@ -97,16 +100,16 @@ class Grid(NamedTuple):
         return _numbered(index.astype(np.int64))
 
 
-def coarser(grid: Grid, second: Level) -> list[Level]:
+def coarser(grid: Grid, second: Level, number: int, most: int) -> list[Level]:
     """Return the levels from the second on, which the others are made of, as long as they have many cells.
 
-    There are as many as have neighbours, and more as long as the last is not dense.
+    There are so many levels with the observations, and more as long as the last has more than `most` cells.
     """
     levels: list[Level] = []
     above = second
-    while above.values.size >= NEIGHBOURS[-1]:
+    while above.values.size >= FEWEST:
         levels.append(above)
-        if len(levels) + 2 >= len(NEIGHBOURS) and above.values.size <= DENSE:
+        if len(levels) + 2 >= number and above.values.size <= most:
             break
         above = second.grouped(grid, len(levels) + 2)
     return levels
@@ -197,15 +200,13 @@ class Pyramid:
             if size == 0:
                 continue
             passed_over = int(PASSED_OVER * max(beyond, 0.0) ** 2 / float(WIDER) ** (2 * level))
-            # As many as the neighbours of the level below may be in cells that overlap these.
-            overlapping = wanted[level - 1] if level else 0
-            looked_at = min(size, number + overlapping + passed_over)
+            looked_at = min(size, number * (LOOKED_AT if level else 1) + passed_over)
             is_last = level + 1 == len(wanted)
             most = math.inf if is_last else self.reach * float(WIDER) ** max(level - 1, 0)
             distance, index = self.trees[level].query(
                 scaled, np.arange(1, looked_at + 1), distance_upper_bound=most
             )
-            clear = float(WIDER) ** level / 2 if level else 0.0  # the middle of a cell is half a width inside
+            clear = APART * float(WIDER) ** level if level else 0.0
             compiled.choose(
                 distance,
                 index.astype(np.int64),
@@ -275,13 +276,12 @@ def _rounded(widths: Array) -> Array:
 
 
 def _slopes(far: Array, change: Array) -> Array:
-    """Return how much values change per distance along each axis, of mean logarithm 0.
-
-    Where values change by noise alone, no axis has a slope that rounding does not decide: none is far below all change.
-    """
+    """Return how much values change per distance along each axis, of mean logarithm 0, none far below the largest."""
     from scipy.optimize import nnls  # not above: it makes the import of the package longer
 
     rows = np.column_stack([np.ones(len(far)), far])
     slopes = nnls(rows, change)[0][1:]
-    slopes = np.maximum(slopes, LEAST_SLOPE * change.mean() / max(float(far.mean()), np.finfo(float).tiny))
+    # Where values change by noise alone, no axis has a slope that rounding does not decide.
+    unseen = UNSEEN * change.mean() / max(float(far.mean()), np.finfo(float).tiny)
+    slopes = np.maximum(slopes, max(LEAST_SLOPE * slopes.max(), unseen))
     return np.asarray(slopes / np.exp(np.mean(np.log(slopes)))) if slopes.max() > 0 else np.ones_like(slopes)

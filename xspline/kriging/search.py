@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,20 +19,33 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-#: Smoothness: at least; of the larger of two scales, as what is seen across gaps has slopes, and of one scale of local
-#: windows at most; and at most where one window holds all observations.
-ROUGHEST, SLOPED, SMOOTHEST = 0.5, 1.5, 8.0
-#: Noise over variance: at least, as tables are right to 1e-7, and as likely as not at first.
-NOISE = (1e-6, 0.1)
-#: Standard deviations of the logarithms of smoothness and of noise; those of all others are 1, a factor of e. With 1.5
-#: for noise, trends of 240 months with errors AR(1) .5 to .95 are covered in 90 %, as much red is taken for noise; with
-#: 1 for smoothness the error among 30 values of an exponential covariance with noise of a tenth is a sixth larger
-#: (`python -m benchmarks coverage`).
-LOOSE = (0.8, 3.0)
-#: Standard deviations, of what is likely at first, within which parameters are looked for.
-FARTHEST = 5.0
-#: Models that are drawn about the likeliest one, where few data leave open which it is.
-DRAWN = 32
+#: Smoothness of a field at two scales: what is seen across gaps has slopes. So has one scale of local windows at most.
+SLOPED = 1.5
+#: Smoothness at most, where one window holds all observations.
+SMOOTHEST = 8.0
+ROUGHEST = 0.5
+USUAL = 0.8
+#: Noise over variance: at least, at most, and as likely as not at first.
+NOISE = (1e-6, 1e3, 0.1)
+#: Standard deviations of logarithms that are likely at first: lengths, shares, smoothness, noise; noise of very few
+#: observations. With 1.5 for all, trends of 240 months with errors AR(1) .5 to .95 are covered in 90 %, as much red is
+#: taken for noise; with 3 for all, a sine at 5 observations is covered in 83 % (`benchmarks coverage`).
+LOOSE = (1.0, 1.5, 0.8, 3.0, 1.5)
+#: Smoothness and noise that searches start from.
+STARTS = ((0.5, 0.01), (1.5, 0.05), (3.0, 0.05))
+#: By how much lengths of two scales start apart from those of one.
+APART = ((0.5, 4.0), (0.2, 1.0))
+#: Logarithm of the largest ratio of the lengths along the axis of a sphere and across it.
+FLAT = 4.0
+#: Gain in log likelihood that each parameter of a second scale must bring.
+WORTH = 2.0
+STEPS, FIRST_STEPS = 150, 25
+#: Relative change of −log L, and largest derivative, at which a search ends.
+ENDED = 1e-10
+#: Models that are drawn from the prior, or about the likeliest one, where few data leave open which it is.
+DRAWN, DRAWN_AROUND = 256, 32
+#: Weights below this share of all are left out.
+NEGLIGIBLE = 2e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +60,7 @@ class Prior:
     # that share a length there is one, and the length along the axis of a sphere is relative to that across it
     parts: Array
     scales: int
+    lengths: int  # how many there are of each scale
 
     @classmethod
     def over(
@@ -58,39 +71,48 @@ class Prior:
         scales: int,
         smoothest: float,
         least_noise: float,
+        very_few: bool,
     ) -> Prior:
         """Return the prior of lengths between the widths of cells of one observation and the range of the data."""
         links = places.links
         axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]
-        free, all_axes, shapes = len(axes), links.size, slice(-1 - scales, -1)
         short = np.log([metric[own].mean() for own in axes])
-        long = np.maximum(np.log([max(span[own].max(), np.finfo(float).tiny) for own in axes]), short)
-        shares = np.arange(1, scales + 1)[:, None] / (scales + 1)
-        lengths = (1 - shares) * short + shares * long
-        if places.on_sphere:
-            lengths[:, 1] -= lengths[:, 0]
-        usual = math.sqrt(ROUGHEST * SLOPED)
-        others = [1 / scales] * scales + [usual] * scales + [NOISE[1]]
-        mean = np.concatenate([lengths.ravel(), np.log(others)])
-        deviation = np.ones(mean.size)
-        deviation[shapes], deviation[-1] = LOOSE
-        low, high = mean - FARTHEST * deviation, mean + FARTHEST * deviation
-        low[shapes] = np.log([ROUGHEST, SLOPED][:scales])
-        high[shapes] = np.maximum(low[shapes], math.log(smoothest))
-        low[-1] = max(math.log(NOISE[0]), least_noise)
-        if places.is_round:
-            high[1 : scales * free : free] = 0.0
-        parts = np.zeros((scales * all_axes + 2 * scales + 1, mean.size))
+        long = np.maximum(np.log([max(span[own].max(), 1e-300) for own in axes]), short)
+        rows = []
+        for q in range(scales):
+            share = (q + 1) / (scales + 1)
+            middle = (1 - share) * short + share * long
+            own = [(m, LOOSE[0], a - 0.5, b + 3.5) for m, a, b in zip(middle, short, long, strict=True)]
+            if places.on_sphere:
+                own[1] = (middle[1] - middle[0], LOOSE[0], -FLAT, 0.0 if places.is_round else FLAT)
+            rows += own
+        rows += [(-math.log(scales), LOOSE[1], -12.0, 3.0)] * scales
+        for q in range(scales):
+            rough = ROUGHEST if q == 0 else SLOPED
+            rows.append((math.log(USUAL), LOOSE[2], math.log(rough), math.log(max(smoothest, rough))))
+        least, most, usual = NOISE
+        rows.append(
+            (math.log(usual), LOOSE[4 if very_few else 3], math.log(max(least, least_noise)), math.log(most))
+        )
+        mean, deviation, low, high = np.array(rows).T
+        free, all_axes = len(axes), links.size
+        parts = np.zeros((scales * all_axes + 2 * scales + 1, len(rows)))
         for q in range(scales):
             parts[q * all_axes + np.arange(all_axes), q * free + links] = 1
             if places.on_sphere:
                 parts[q * all_axes + np.flatnonzero(links == 1), q * free] = 1
         parts[scales * all_axes :, scales * free :] = np.eye(2 * scales + 1)
-        return cls(mean, deviation, low, high, parts, scales)
+        return cls(mean, deviation, low, high, parts, scales, free)
 
     def model(self, x: Array) -> Model:
         """Return the model of free parameters."""
         return Model.of(self.parts @ x, self.scales, (len(self.parts) - 2 * self.scales - 1) // self.scales)
+
+    @property
+    def is_length(self) -> NDArray[np.bool_]:
+        """Of the parameters of the lengths of one scale, which are lengths and no ratios."""
+        relative = self.parts.sum(axis=1) > 1
+        return ~self.parts[relative][:, : self.lengths].any(axis=0) | (np.arange(self.lengths) == 0)
 
     def objective(self, x: Array, windows: Windows) -> tuple[float, Array]:
         """Return −log of likelihood times prior, and its gradient."""
@@ -98,25 +120,34 @@ class Prior:
         away = (x - self.mean) / self.deviation
         if value >= IMPOSSIBLE:
             return value, away / self.deviation
-        return value + 0.5 * float(away @ away), self.parts.T @ gradient + away / self.deviation
+        return (value + 0.5 * float(away @ away), self.parts.T @ gradient + away / self.deviation)
 
-    def search(self, windows: Windows, start: Array) -> OptimizeResult:
+    def search(self, windows: Windows, start: Array, steps: int) -> OptimizeResult:
         """Return the likeliest parameters that a quasi-Newton method finds from a start."""
         from scipy.optimize import minimize  # not above: it makes the import of the package longer
 
-        bounds = list(zip(self.low, self.high, strict=True))
-        start = np.clip(start, self.low, self.high)
-        return minimize(self.objective, start, (windows,), jac=True, method="L-BFGS-B", bounds=bounds)
+        return minimize(
+            self.objective,
+            np.clip(start, self.low, self.high),
+            (windows,),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=list(zip(self.low, self.high, strict=True)),
+            options={"maxiter": steps, "ftol": ENDED, "gtol": ENDED},
+        )
+
+    def drawn(self, windows: Windows) -> list[tuple[float, Model]]:
+        """Return models with weights that stand for all that few data leave possible: draws from the prior.
+
+        Quasi-random draws, with the likelihood of each as its weight.
+        """
+        z = _normal_draws(DRAWN, self.mean.size)
+        points = np.clip(self.mean + self.deviation * z, self.low, self.high)
+        models = [self.model(x) for x in points]
+        return _weighted(models, -np.array([windows.value(model) for model in models]))
 
     def around(self, best: Array, windows: Windows) -> list[tuple[float, Model]]:
-        """Return models with weights that stand for all that few data leave possible.
-
-        Quasi-random draws from a normal approximation about the likeliest parameters have the posterior over it as
-        their weights.
-        """
-        # Not above: its import takes as long as half of that of xarray.
-        from scipy.stats import qmc
-
+        """Return models with weights, as `drawn`, from a normal approximation about the likeliest parameters."""
         size, step = best.size, 1e-2
         curvature = np.zeros((size, size))
         for i in range(size):
@@ -127,24 +158,58 @@ class Prior:
             curvature[i] = rise / (2 * step)
         values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
         root = vectors / np.sqrt(np.maximum(values, 0.25 / np.max(self.deviation) ** 2))
-        z = special.ndtri(qmc.Sobol(size, rng=0).random(DRAWN))
+        z = _normal_draws(DRAWN_AROUND, size)
         points = np.clip(best + z @ root.T, self.low, self.high)
         models, away = [self.model(x) for x in points], (points - self.mean) / self.deviation
         likely = -np.array([windows.value(model) for model in models])
-        weights = special.softmax(likely + 0.5 * np.sum(z * z - away * away, axis=1))
-        return list(zip(weights.tolist(), models, strict=True))
+        return _weighted(models, likely + 0.5 * np.sum(z * z - away * away, axis=1))
+
+
+def _weighted(models: list[Model], logarithms: Array) -> list[tuple[float, Model]]:
+    """Return models with weights that add up to 1; those that hardly count are left out."""
+    weights = np.exp(logarithms - logarithms.max())
+    kept = np.flatnonzero(weights > NEGLIGIBLE * weights.sum())
+    return [(float(weights[i] / weights[kept].sum()), models[i]) for i in kept]
+
+
+def _normal_draws(count: int, size: int) -> Array:
+    """Return quasi-random normal numbers, [count, size]."""
+    # Not above: its import takes as long as half of that of xarray.
+    from scipy.stats import qmc
+
+    return np.asarray(special.ndtri(qmc.Sobol(size, rng=0).random(count)))
 
 
 def likeliest(
-    few: Windows, everything: Windows, priors: Sequence[Prior], draw: bool
+    few: Windows, all_windows: Windows, priors: tuple[Prior, Prior | None], draw: bool
 ) -> list[tuple[float, Model]]:
-    """Return the likeliest model by any of some priors, or several with weights.
+    """Return the likeliest model at one scale or two, or several with weights.
 
-    Searches start with `few` windows. With `draw` there are several models, as few data leave open which it is. Each
-    parameter has to make the data by a factor of e more likely (Akaike 1974).
+    Searches from several starts look at `few` windows, the last ones at all. The `priors` are for one scale and for
+    two, None where the data are too few for two. With `draw` there are several models, as few data leave open which
+    it is.
     """
-    results = [prior.search(everything, prior.search(few, prior.mean).x) for prior in priors]
-    costs = [float(own.fun) + prior.mean.size for own, prior in zip(results, priors, strict=True)]
-    best = int(np.argmin(costs))
-    prior, x = priors[best], results[best].x
-    return prior.around(x, everything) if draw else [(1.0, prior.model(x))]
+    single, double = priors
+    lengths = single.lengths
+    starts = []
+    for smoothness, noise in STARTS:
+        start = single.mean.copy()
+        start[lengths + 1 :] = math.log(smoothness), math.log(noise)
+        starts.append(start)
+    likely = min((single.search(few, start, FIRST_STEPS) for start in starts), key=lambda r: float(r.fun))
+    if all_windows is not few:
+        likely = single.search(all_windows, likely.x, STEPS)
+    prior, best = single, likely
+    if double is not None:
+        own, rest = likely.x[:lengths], likely.x[lengths:]
+        starts = []
+        for shorter, longer in APART:
+            half = rest[:1] - math.log(2)
+            scales = [np.where(single.is_length, own + math.log(x), own) for x in (shorter, longer)]
+            starts.append(np.concatenate([*scales, half, half, rest[1:2], rest[1:2], rest[2:]]))
+        both = min((double.search(few, start, FIRST_STEPS) for start in starts), key=lambda r: float(r.fun))
+        if all_windows is not few:
+            both = double.search(all_windows, both.x, STEPS)
+        if both.fun < likely.fun - WORTH * (double.mean.size - single.mean.size):
+            prior, best = double, both
+    return prior.around(best.x, all_windows) if draw else [(1.0, prior.model(best.x))]

@@ -251,7 +251,7 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         values = member.pyramid.values[: member.pyramid.count]
         columns = [_on_circle(space, *pair) for pair in zip(space.names, member.coordinates.T, strict=True)]
         repeated += assumptions.repeated(np.stack(columns, axis=1), values)
-        own = rng.permutation(values.size)[:MOST]
+        own = rng.permutation(values.size if member.inner is None else member.inner)[:MOST]
         count += own.size
         furthest = own[np.argsort(-apart(member.pyramid.trees[0], values, own), kind="stable")[:each]]
         suspects.append(member.withheld(furthest))
@@ -271,7 +271,7 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
     ]
     return {
         **assumptions.tails(u[known], largest[np.isfinite(largest)], count),
-        "is_whole": count == sum(member.pyramid.count for member in members if member.sampled is None),
+        "is_whole": count == sum(member.pyramid.count for member in members if member.inner is None),
         "at": f"that at {', '.join(labels)}",
         "matters": bool(np.concatenate(beyond)[farthest]),
         "repeated": repeated,

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 
-from xspline.kriging.nearby import Nearby
-from xspline.kriging.pyramid import DENSE
+from xspline.kriging.nearby import DENSE, Nearby
 from xspline.labels.read.targets import Target
 from xspline.spaces import Space
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,8 @@ import xarray as xr
 
 from xspline.kriging import fitting
 from xspline.kriging.fitting import Observed
+from xspline.kriging.nearby import DENSE
 from xspline.kriging.places import Places
-from xspline.kriging.pyramid import DENSE
 from xspline.labels import evaluation
 from xspline.labels.fine.field import Fine, fitted_rows
 from xspline.labels.fit import Fit
@@ -30,30 +29,45 @@ LEAST = 3
 MOST_VALUES = 5_000_000
 #: Of one core for each value, and memory: of a million values on a grid of two or three coordinates.
 SECONDS_PER_VALUE, BYTES_PER_VALUE = 7e-6, 240
+#: Of one core, where all values are one window, and for the cube of their number.
+SECONDS_OF_FEW, SECONDS_PER_CUBE = 0.2, 5e-9
 #: Windows of the data that are looked at in a second, of those that are looked at in the end.
 WINDOWS_PER_SECOND = 12
 
 
 def windows_in(seconds: float) -> int:
     """Return how many windows of the data the choice of a fine field looks at within a budget."""
-    return int(max(WINDOWS_PER_SECOND * seconds, fitting.FEW))
+    return int(min(max(WINDOWS_PER_SECOND * seconds, fitting.FEW), fitting.MANY))
 
 
 def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
     """Return the seconds of one core, and the bytes of memory, that the fine field of so many values takes about."""
     count = int(observed.data.size)
-    searched = windows / WINDOWS_PER_SECOND / 2 * min(1.0, (count / DENSE) ** 3)
-    return count * SECONDS_PER_VALUE + searched, count * BYTES_PER_VALUE + 3 * 8 * min(count, DENSE) ** 2
+    if count <= DENSE:
+        return SECONDS_OF_FEW + SECONDS_PER_CUBE * count**3, 3 * 8 * count**2
+    return count * SECONDS_PER_VALUE + windows / WINDOWS_PER_SECOND / 2, count * BYTES_PER_VALUE
 
 
 def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     """Return the fine field of what a fit leaves of its observations; members with too few of these have none."""
-    space, arrangement = fit.space, observed.arrangement
-    whole = None if observed.weights is None else observed.weights.compute()
-    observed = replace(observed, data=observed.data.compute(), weights=whole)
-    data, spans = observed.data, dict(zip(arrangement.names, arrangement.spans, strict=True))
-    residual, weights = left_of(observed, fit, None)
-    columns = [x.set_dims(dict(data.sizes)).transpose(*data.dims) for x in labels_of(observed, space)]
+    space, data = fit.space, observed.data.compute()
+    arrangement = observed.arrangement
+    coordinates = {n: c.compute() if c.chunks is not None else c for n, c in observed.coordinates.items()}
+    target = Target(coordinates, xr.Dataset(), None, False, None)
+    coarse = evaluation.evaluate(fit, target, {}, None)
+    coarse = coarse.drop_vars(coarse.coords)
+    residual = (data.drop_vars(data.coords).astype(np.float64) - coarse).transpose(*data.dims)
+    weights = xr.ones_like(residual)
+    if observed.weights is not None:
+        own = observed.weights.compute()
+        weights = (weights * own.drop_vars(own.coords)).transpose(*data.dims)
+    spans = dict(zip(arrangement.names, arrangement.spans, strict=True))
+    columns = []
+    for name in space.names:
+        x = space.within(floats(coordinates[name], name, space, spans[name], data.sizes), name)
+        columns.append(
+            xr.Variable(spans[name], np.asarray(x)).set_dims(dict(data.sizes)).transpose(*data.dims)
+        )
     batch = arrangement.batch
     axes = [data.dims.index(dim) for dim in batch]
     members = math.prod(data.sizes[dim] for dim in batch)
@@ -61,11 +75,11 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     def by_member(x: Any) -> Array:
         return np.moveaxis(np.asarray(x), axes, range(len(axes))).reshape(members, -1)
 
-    values, observations = by_member(residual.values), by_member(data.values)
-    precision = np.ones_like(values) if weights is None else by_member(weights.values)
+    values, precision = by_member(residual.values), by_member(weights.values)
     along = [by_member(column.values) for column in columns]
     used = np.isfinite(values) & (precision > 0) & np.all([np.isfinite(c) for c in along], axis=0)
-    enough = [bool(own.sum() >= LEAST and np.ptp(observations[k][own]) > 0) for k, own in enumerate(used)]
+    whole = by_member(data.values)
+    enough = [bool(own.sum() >= LEAST and np.ptp(whole[k][own]) > 0) for k, own in enumerate(used)]
     if not any(enough):
         return Fine((None,) * members, space.names)
     parts = []
@@ -76,31 +90,8 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
         parts.append(Observed(points, values[k][used[k]], own / own.mean(), rows))
     places = places_of(space)
     steps = np.array([_step(parts[0].coordinates, j, spans[name]) for j, name in enumerate(space.names)])
-    fields = iter(fitting.fit(parts, places, steps, rounding(observations[used]), windows))
+    fields = iter(fitting.fit(parts, places, steps, rounding(whole[used]), windows))
     return Fine(tuple(next(fields) if k else None for k in enough), space.names)
-
-
-def left_of(observed: Observations, fit: Fit, chunks: Any) -> tuple[xr.DataArray, xr.DataArray | None]:
-    """Return what a fit leaves of its observations, and their weights, over all dimensions of the data."""
-    data, own = observed.data, observed.weights
-    coordinates = {name: c.compute() for name, c in observed.coordinates.items()}
-    coarse = evaluation.evaluate(fit, Target(coordinates, xr.Dataset(), chunks, False, None), {}, None)
-    bare = data.drop_vars(data.coords).astype(np.float64)
-    residual = (bare - coarse.drop_vars(coarse.coords)).transpose(*data.dims)
-    if own is None:
-        return residual, None
-    return residual, (xr.ones_like(residual) * own.drop_vars(own.coords)).transpose(*data.dims)
-
-
-def labels_of(observed: Observations, space: Space) -> list[xr.Variable]:
-    """Return the labels of each coordinate as floats, NaN outside the domain."""
-    arrangement, columns = observed.arrangement, []
-    spans = dict(zip(arrangement.names, arrangement.spans, strict=True))
-    for name in space.names:
-        own = observed.coordinates[name].compute()
-        x = space.within(floats(own, name, space, spans[name], observed.data.sizes), name)
-        columns.append(xr.Variable(spans[name], np.asarray(x)))
-    return columns
 
 
 def places_of(space: Space) -> Places:

@@ -10,39 +10,32 @@ import functools
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import xarray as xr
 
 from xspline import execution
 from xspline.kriging import fitting, nearby
-from xspline.kriging.nearby import TAKEN, Nearby
+from xspline.kriging.nearby import DENSE, NEIGHBOURS, SANDWICHED, TAKEN, Nearby
 from xspline.kriging.places import Places
-from xspline.kriging.pyramid import DENSE, WIDER, Grid, Level, Pyramid, coarser, metric_of
+from xspline.kriging.pyramid import WIDER, Grid, Level, Pyramid, coarser, metric_of
+from xspline.labels import evaluation
 from xspline.labels.fine import in_memory
 from xspline.labels.fine.field import Array, Fine
-from xspline.labels.fine.in_memory import (
-    BYTES_PER_VALUE,
-    MOST_VALUES,
-    fine_of,
-    labels_of,
-    left_of,
-    places_of,
-    rounding,
-    step_of,
-)
+from xspline.labels.fine.in_memory import MOST_VALUES, fine_of, places_of, rounding, step_of
 from xspline.labels.fit import Fit
+from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
 from xspline.labels.read.targets import Target, target_chunks
 from xspline.solve.errors import warn
 from xspline.spaces import Space
 
-#: Boxes of labels that tell the covariance, and labels in each.
-BOXES, LABELS = 48, 4000
-#: Seconds of one core for each value: a store of 10⁸ values takes 61 CPU seconds and 0.7 GB in all, one of 6·10⁶ 15 and
-#: 0.4 (`python -m benchmarks large`).
-SECONDS_PER_VALUE = 4e-7
+#: Boxes of labels that tell the covariance, labels in each, and observations of each that are predicted from others.
+BOXES, LABELS, INNER = 16, 4000, 64
+#: Seconds of one core for each value, and bytes of an observation of a box or of a cell: a store of 10⁸ values takes 61
+#: CPU seconds and 0.7 GB in all, one of 6·10⁶ 15 and 0.4 (`python -m benchmarks large`).
+SECONDS_PER_VALUE, BYTES_PER_ITEM = 4e-7, 100
 #: Labels of a tile of places that are asked for at once.
 TILE = 1_000_000
 
@@ -258,7 +251,10 @@ def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
         return in_memory.fine_costs(observed, windows)
     count, number = int(observed.data.size), observed.data.ndim
     seconds = count * SECONDS_PER_VALUE + windows / in_memory.WINDOWS_PER_SECOND / 2
-    return seconds, int(BYTES_PER_VALUE * (BOXES * LABELS + count / WIDER ** (2 * number)))
+    # A label is taken to be as wide as one observation needs.
+    margin = nearby.reach_of(number) + 2 * WIDER + nearby.block_width(number)
+    boxes = BOXES * (LABELS ** (1 / number) + 2 * margin) ** number
+    return seconds, int(BYTES_PER_ITEM * (boxes + count / WIDER ** (2 * number)))
 
 
 def is_large(observed: Observations) -> bool:
@@ -277,7 +273,7 @@ def is_tiled(observed: Observations) -> bool:
 def tiled_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     """Return the fine field of what a fit leaves of observations for which `is_tiled` is true.
 
-    The data are read twice: some boxes, which tell the covariance, and all for the coarse levels.
+    The data are read twice: some boxes, and all for the coarse levels.
     """
     stored = _stored(observed, fit)
     near = _sampled(stored, observed.data)
@@ -285,20 +281,15 @@ def tiled_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     known, first = np.unique(np.concatenate(points), axis=0, return_index=True)  # boxes may overlap
     if len(known) <= DENSE:
         return _none(observed, fit)
-    observations = Level.joined([items for items, _, _ in near]).some(first)
+    values = np.concatenate([items.values for items, _, _ in near])[first]
     places = stored.places
-    metric = metric_of(observations.places, observations.values, places.links, is_round=places.is_round)
+    metric = metric_of(places(known), values, places.links, is_round=places.is_round)
     grid = Grid(metric, places(np.array([[x.min() for x in stored.along]]))[0])
-    far = coarser(grid, _second_level(stored, grid))
+    far = coarser(grid, _second_level(stored, grid), len(NEIGHBOURS), SANDWICHED)
     if not far:
         return _none(observed, fit)
-    levels = [observations, observations.grouped(grid, 1), *far]
-    sample = Pyramid.of(levels, grid, nearby.reach_of(places.coordinates))
     least = rounding(np.concatenate([raw for _, _, raw in near]))
-    steps = np.array([step_of(x) for x in stored.along])
-    rng = np.random.default_rng(0)
-    sampled = np.stack([rng.choice(x, TAKEN) for x in stored.along], axis=1)
-    member = fitting.fit_sample(sample, known, places, steps, least, windows, sampled)
+    member = _fitted_to_sample(stored, grid, far, points, least, windows)
     return Tiled((member,), fit.space.names, stored, tuple(far))
 
 
@@ -313,17 +304,28 @@ def _none(observed: Observations, fit: Fit) -> Fine:
 
 def _stored(observed: Observations, fit: Fit) -> Stored:
     """Return what a fit leaves of its observations, lazily."""
-    data, columns = observed.data, labels_of(observed, fit.space)
+    data, space, arrangement = observed.data, fit.space, observed.arrangement
     if data.chunks is None:
         data = data.chunk(target_chunks(data) or "auto")
+    coordinates = {name: c.compute() for name, c in observed.coordinates.items()}
     chunks = dict(target_chunks(data) or {})
-    residual, weights = left_of(replace(observed, data=data), fit, chunks)
-    if weights is not None:
+    target = Target(coordinates, xr.Dataset(), chunks, False, None)
+    coarse = evaluation.evaluate(fit, target, {}, None)
+    bare = data.drop_vars(data.coords).astype(np.float64)
+    residual = (bare - coarse.drop_vars(coarse.coords)).transpose(*data.dims)
+    weights = None
+    if observed.weights is not None:
+        own = observed.weights.drop_vars(observed.weights.coords)
         mean = float((fit.total.weight / np.maximum(fit.total.count, 1)).ravel()[0])
-        weights = (weights / mean).chunk(chunks)
-    order = tuple(data.dims.index(column.dims[0]) for column in columns)
-    labels = tuple(columns[order.index(axis)].values for axis in range(data.ndim))
-    return Stored(residual, weights, labels, order, places_of(fit.space))
+        weights = (xr.ones_like(residual) * own / mean).transpose(*data.dims).chunk(chunks)
+    spans = dict(zip(arrangement.names, arrangement.spans, strict=True))
+    labels, order = [np.zeros(0)] * data.ndim, []
+    for name in space.names:
+        axis = data.dims.index(spans[name][0])
+        x = space.within(floats(coordinates[name], name, space, spans[name], data.sizes), name)
+        labels[axis] = np.asarray(x)
+        order.append(axis)
+    return Stored(residual, weights, tuple(labels), tuple(order), places_of(space))
 
 
 def _sampled(stored: Stored, data: xr.DataArray) -> list[tuple[Level, Array, Array]]:
@@ -331,7 +333,7 @@ def _sampled(stored: Stored, data: xr.DataArray) -> list[tuple[Level, Array, Arr
     rng = np.random.default_rng(0)
     shape = stored.residual.shape
     side = round(LABELS ** (1 / len(shape)))
-    starts = rng.integers(0, np.maximum(np.array(shape) - side, 1), (BOXES, len(shape)))
+    starts = rng.integers(0, np.maximum(np.array(shape) - side, 1), (3 * BOXES, len(shape)))
     index = [tuple(slice(int(a), int(a) + side) for a in start) for start in starts]
     lazy = [
         (*stored.part(own), data.isel(dict(zip(data.dims, own, strict=True))).chunk().data) for own in index
@@ -356,3 +358,72 @@ def _second_level(stored: Stored, grid: Grid) -> Level:
 
 def _as_they_are(*parts: Any) -> tuple[Any, ...]:
     return parts
+
+
+class _Sample(NamedTuple):
+    """Observations around some of a box, and cells of the first level; those that have all neighbours come first."""
+
+    observations: Level
+    coordinates: Array
+    inner: int
+    first: Level
+
+
+def _sample(
+    grid: Grid,
+    places: Places,
+    order: Sequence[int],
+    values: Array,
+    weights: Array | None,
+    labels: Sequence[Array],
+    lower: Array,
+    upper: Array,
+) -> _Sample:
+    """Return what tells of some observations between two corners, given all that lie around these."""
+    observations, points = _observations(places, values, weights, labels, order)
+    inside = np.flatnonzero(np.all((points >= lower) & (points <= upper), axis=1))
+    inner = np.random.default_rng(0).permutation(inside)[:INNER]
+    first = observations.grouped(grid, 1)
+    pyramid = Pyramid.of([observations, first], grid, nearby.reach_of(places.coordinates))
+    marked = fitting.in_neighbourhoods(pyramid, inner)
+    near = marked[: len(points)].copy()
+    near[inner] = False
+    kept = np.concatenate([inner, np.flatnonzero(near)])
+    return _Sample(observations.some(kept), points[kept], inner.size, first.some(marked[len(points) :]))
+
+
+def _joint(samples: Sequence[_Sample], grid: Grid) -> tuple[Level, Array, int, Level]:
+    """Return the observations of several samples, each once, their coordinates, how many are inner, and the cells."""
+    inner = [Level.joined([s.observations.some(slice(s.inner)) for s in samples])]
+    inner.append(Level.joined([s.observations.some(slice(s.inner, None)) for s in samples]))
+    parts = [s.coordinates[: s.inner] for s in samples] + [s.coordinates[s.inner :] for s in samples]
+    coordinates, number = np.concatenate(parts), inner[0].values.size
+    once = np.sort(np.unique(coordinates, axis=0, return_index=True)[1])
+    first = Level.joined([s.first for s in samples])
+    # Means over one cell differ by rounding.
+    first = first.some(np.unique(grid.cells(first.places, 1), return_index=True)[1])
+    return Level.joined(inner).some(once), coordinates[once], int((once < number).sum()), first
+
+
+def _fitted_to_sample(
+    stored: Stored,
+    grid: Grid,
+    far: Sequence[Level],
+    points: Sequence[Array],
+    least_noise: float,
+    windows: int,
+) -> Nearby:
+    """Return the covariance, of boxes around observations at random with all neighbours that these may have."""
+    rng, places = np.random.default_rng(0), stored.places
+    margin = _margin(grid, places)
+    half = np.array([step_of(x) for x in stored.along]) * LABELS ** (1 / len(stored.labels)) / 2
+    chosen = rng.permutation(len(points))[:BOXES]
+    ranges = [(centre - half, centre + half) for centre in (rng.choice(points[i]) for i in chosen)]
+    calls = [(*stored.part(stored.between(*places.around(*own, margin))), *own) for own in ranges]
+    samples = execution.computed(functools.partial(_sample, grid, places, stored.order), calls)
+    observations, coordinates, inner, first = _joint(samples, grid)
+    reach = nearby.reach_of(places.coordinates)
+    pyramid = Pyramid.of([observations, first, *far], grid, reach)
+    steps = np.array([step_of(x) for x in stored.along])
+    sampled = np.stack([rng.choice(x, TAKEN) for x in stored.along], axis=1)
+    return fitting.fit_sample(pyramid, coordinates, inner, places, steps, least_noise, windows, sampled)
