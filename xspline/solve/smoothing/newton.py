@@ -9,7 +9,6 @@ Scores are in the units of a log-likelihood: a difference of 1 matters, one of 1
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,7 +29,10 @@ STEPS = 50  # the most that a search takes
 # In units of the log-likelihood, what the score may rise by over a step, and its slope, for log λ, on a bound that
 # counts as none.
 RISE = 1e-5
+LOST = 1e-3  # what may be left to gain where no step gains anything
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
+# Share of the rounding errors: a step that promises less is not taken, as gradients are more exact.
+DOUBT = 0.01
 
 
 class Point(Protocol):
@@ -99,6 +101,7 @@ def minimise(
     rho = np.clip(start, lower, upper)
     state = State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))
     hessian = state.point.hessian
+    correction = np.zeros((len(rho), len(rho)))
     for _ in range(STEPS):
         step, downhill = _newton_step(state, hessian)
         if _ends(state.point, step, near, enough):
@@ -106,7 +109,7 @@ def minimise(
         before = state  # first: while a score is computed the point before this one is not held
         state = _advanced(score, before, step, hessian)
         if state.point is before.point:  # what is left is rounding, or gradients that are not the score's
-            lost = max(math.sqrt(RISE) + state.point.noise, state.rounding)
+            lost = max(LOST + state.point.noise, state.rounding)
             return replace(state, converged=_gain(state.point, step) < lost)
         moved = state.rho - before.rho
         # After a whole step downhill: twice as far the next time.
@@ -115,13 +118,21 @@ def minimise(
             step = _newton_step(state, hessian)[0]
             if _ends(state.point, step, near, enough):  # which spares the Hessian there
                 return replace(state, converged=True)
-        hessian = state.point.hessian
+            # The mean of two Hessians is made to agree with the gradients at both, by the least change (Powell 1970).
+            # Hessians may come from random draws; then it is this that makes the last steps short.
+            length = moved @ moved
+            after = state.point
+            mean = (before.point.hessian + after.hessian) / 2 + correction
+            wrong = (after.gradient - before.point.gradient - mean @ moved) / length
+            correction = correction + (np.outer(wrong, moved) + np.outer(moved, wrong))
+            correction = correction - (wrong @ moved) / length * np.outer(moved, moved)
+        hessian = state.point.hessian + correction
     return state
 
 
 def _ends(point: Point, step: Array, near: float, enough: float) -> bool:
     """Return whether a step is not worth taking."""
-    return bool(np.max(np.abs(step)) < near) or _gain(point, step) < enough
+    return bool(np.max(np.abs(step)) < near) or _gain(point, step) < enough + DOUBT * point.noise
 
 
 def _gain(point: Point, step: Array) -> float:
