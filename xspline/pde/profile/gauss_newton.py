@@ -230,8 +230,7 @@ class ConstrainedLeastSquares:
     def run(self, state: Unknowns, steps: int = STEPS, *, errors: bool = True) -> SearchResult:
         """Search from some unknowns, with weaker equations where rounding leaves no factorisation.
 
-        It takes at most `steps` factorisations. Where `errors` are of no interest, one may serve for all steps, and a
-        step within a standard error is the last.
+        It takes at most `steps` factorisations. Where `errors` are of no interest, one may serve for all steps.
         """
         taken = 0
         for strength in STRENGTHS:
@@ -249,7 +248,6 @@ class ConstrainedLeastSquares:
         the last one within errors of the end, as they come from it.
         """
         least = 2 if errors else 1
-        close = 1 if errors else 1 / CLOSE
         rss = self.data.rss(state.row)
         linear: Any = None
         strengths: float | tuple[float, ...] = strength
@@ -273,7 +271,7 @@ class ConstrainedLeastSquares:
                 state = replace(later, multipliers=tuple(d + r for d, r in both))
                 rss = own
                 left = now
-                if left < close and length == 1 and count >= least:
+                if left < 1 and length == 1 and count >= least:
                     return SearchResult(state, linear, step.wish, rss, True, count)
                 if count < least or length < 1 or (errors and not near):
                     break
