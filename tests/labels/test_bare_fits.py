@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
+from tests import scatter
 from tests.products import sst
 
 
@@ -159,6 +160,27 @@ def test_few_observations_beside_a_season_in_space() -> None:
     assert 0.2 < float((data - field.predict()).std()) < 0.32
     assert float(field.summary().sigma) == pytest.approx(0.3, rel=0.2)
     assert bool((field.stderr(data) > 0.01).all())
+
+
+@pytest.mark.slow
+def test_error_bars_of_gaps_hold_the_truth() -> None:
+    """Of a field that is rough down to a label or two, of which four tenths are missing."""
+    shape = (30, 24, 24)
+    data, truth = rough(1.5, 0.2, shape), rough(1.5, 0.0, shape, gaps=0.0)
+    field = data.spline.fit()
+    at = truth.where(data.isnull()).stack(obs=data.dims).dropna("obs").reset_index("obs")[::3]
+    off, error = field.predict(at) - at, field.stderr(at)
+    noise = float(field.summary().sigma)
+    assert noise == pytest.approx(0.2, rel=0.25)
+    # Errors of neighbours are alike: slabs of time are about independent.
+    inside = abs(off) < 1.96 * error
+    slabs = inside.groupby("time").mean()
+    assert float(inside.mean()) > 0.95 - scatter.FIVE * scatter.of_mean(slabs)
+    # They are longer than they need be where every second value is seen: 1.47 times when this was written.
+    assert 0.9 < float(np.sqrt((error**2).mean() / (off**2).mean())) < 1.6
+    again = off + 0.2 * np.random.default_rng(1).normal(size=off.size)
+    covered = float((abs(again) < 1.96 * np.hypot(error, noise)).mean())
+    assert covered == pytest.approx(0.95, abs=scatter.FIVE * scatter.of_share(0.95, off.size))
 
 
 @pytest.mark.parametrize("chunks", [10, {"x": 10}, {"x": (20, 40)}])

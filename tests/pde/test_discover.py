@@ -13,6 +13,7 @@ import xspline as xs
 from benchmarks.constants import bound, waves
 from tests import scatter
 from tests.pde import cases
+from xspline.pde.discovery import subsets
 
 BASES = {"x": xs.BSpline(16, 5), "t": xs.BSpline(8, 5)}
 
@@ -280,3 +281,25 @@ def test_a_system_without_noise_is_not_given_wrong_terms() -> None:
 @pytest.mark.filterwarnings("ignore::xspline.FitWarning")  # of noise λ is at its bound
 def test_no_equation_of_noise() -> None:
     assert all(waves.noise().discovered(1.0, seed).attrs["equation"] == "none" for seed in range(10))
+
+
+# ---- sets of terms --------------------------------------------------------------------------------------------------
+
+
+def test_the_best_sets_are_those_of_all() -> None:
+    """And what one costs is its sum of squares beside that of all terms, and what its size costs."""
+    rng = np.random.default_rng(9)
+    columns = rng.standard_normal((200, 9)) * 10.0 ** rng.integers(-4, 4, 9)
+    columns[:, 1] = columns[:, 0] + 0.1 * columns[:, 1]
+    target = columns[:, [0, 3]] @ (3.0 / columns[:, [0, 3]].std(0)) + rng.standard_normal(200)
+    theta, least = (np.linalg.lstsq(columns, target, rcond=None)[i] for i in (0, 1))
+    own = subsets.Parabola(theta, columns.T @ columns, 1.0, 200)
+    every = [s for size in range(10) for s in itertools.combinations(range(9), size)]
+    costs = sorted((own.cost(subset), subset) for subset in every)
+    assert own.ranked(1)[0][1] == (0, 3)
+    assert [subset for _, subset in own.ranked(5)] == [subset for _, subset in costs[:5]]
+    for size in range(1, 10):
+        best = next(s for _, s in costs if len(s) == size)
+        assert own.best_of_size(size, 1) == [best]
+        rss = np.linalg.lstsq(columns[:, best], target, rcond=None)[1].item()
+        assert own.cost(best) == pytest.approx(rss - least.item() + subsets.size_cost(size, 9, 200), rel=1e-6)

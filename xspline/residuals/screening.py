@@ -6,10 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from xspline.residuals.assumptions import FEWEST, MEDIAN
+from xspline.residuals.assumptions import MEDIAN
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+
+#: Nearest observations of each that it is compared with.
+AROUND = 16
 
 
 def tree_of(scaled: Array) -> cKDTree:
@@ -28,7 +31,7 @@ def apart(tree: cKDTree, values: Array, own: Index | None = None) -> Array:
     normal.
     """
     own = np.arange(values.size) if own is None else own
-    size = min(FEWEST, values.size)
+    size = min(AROUND + 1, values.size)
     near = tree.query(tree.data[own], size)[1].reshape(own.size, size)
     others = np.where(near == own[:, None], np.nan, values[near])
     distance = np.full(values.size, np.nan)

@@ -25,6 +25,8 @@ from xspline.solve.errors import warn
 from xspline.spaces import Basis, BSpline, Union
 from xspline.sums import Tally
 
+#: Times the limit of what errors show from which the largest residual is worth a warning, so that tails are none.
+CERTAIN = 2.0
 #: Share of observations that are there twice from which it matters, about 1 % of the variance; ten times that warns.
 REPEATED = 0.01
 
@@ -332,7 +334,9 @@ def _gross(seen: Mapping[str, Any]) -> Iterator[Finding]:
             f"where {seen['limit']:.2g} is the most to expect; {seen['at']}"
         )
         advice = "look at them, and drop what is wrong, or fit(robust=True)"
-        yield Finding("outliers", text, advice, warns=seen["matters"])
+        yield Finding(
+            "outliers", text, advice, warns=seen["matters"] and seen["largest"] > CERTAIN * seen["limit"]
+        )
     elif seen["tails"] > 0:
         text = (
             f"{seen['tails']:.2g} of residuals{of} are beyond 3 standard deviations, of normal errors .0027"
