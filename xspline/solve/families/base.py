@@ -74,10 +74,11 @@ class Family(ABC):
     def bounds(self, typical: float, weight: float) -> Bounds:
         """Return where a search starts, and the bounds beyond which a strength makes no difference.
 
-        At the start penalty and data weigh the same on the diagonal of A. At the upper bound the roughest function
-        that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G = Σw ⊗M; but no
-        further than where rounding errors of λS reach the constant, which only G determines. The metric goes half as
-        far to either side as strengths go down. `typical` is the sum of the diagonal of G, and `weight` Σw.
+        At the start penalty and data weigh the same on the diagonal of A; orders share that. At the upper bound the
+        roughest function that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G =
+        Σw ⊗M; but no further than where rounding errors of λS reach the constant, which only G determines. The metric
+        goes half as far to either side as strengths go down. `typical` is the sum of the diagonal of G, and `weight`
+        Σw.
         """
         even, stiffest = self._limits(typical, weight)
         stiffest = np.maximum(stiffest, even + 1.0)
@@ -89,7 +90,9 @@ class Family(ABC):
         beside = stiffest - self.design[:, of_metric] @ start[of_metric]
         for j in np.flatnonzero(~of_metric):
             upper[j] = beside[plain & (self.design[:, j] > 0)].max()
-        return Bounds(start, lower, upper, stiffest + BEYOND)
+        of_orders = np.array([name.startswith("order ") for name in self.parameters])
+        shared = np.where(of_orders, math.log(max(np.count_nonzero(of_orders), 1)), 0.0)
+        return Bounds(start - shared, lower, upper, stiffest + BEYOND)
 
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
         """Return the coordinates that are smoothed as little or as much as makes a difference, by the bounds of ρ."""
