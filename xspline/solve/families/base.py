@@ -91,7 +91,7 @@ class Family(ABC):
         for j in np.flatnonzero(~of_metric):
             upper[j] = beside[plain & (self.design[:, j] > 0)].max()
         of_orders = np.array([name.startswith("order ") for name in self.parameters])
-        shared = np.where(of_orders, math.log(max(np.count_nonzero(of_orders), 1)), 0.0)
+        shared = np.where(of_orders, math.log(max(int(of_orders.sum()), 1)), 0.0)
         return Bounds(start - shared, lower, upper, stiffest + BEYOND)
 
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
