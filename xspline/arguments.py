@@ -19,6 +19,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and type(value).__name__ != "timedelta64"
 
 
+def is_integer(value: Any) -> bool:
+    """Return whether this is an integer, in the same sense."""
+    return isinstance(value, Integral) and is_number(value)
+
+
 def is_by_name(value: Any) -> bool:
     """Return whether this is a mapping from names, and no Dataset."""
     return (
@@ -32,7 +37,7 @@ def is_by_name(value: Any) -> bool:
 KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "None": ("None", lambda x: x is None),
     "bool": ("True or False", lambda x: isinstance(x, bool) or type(x).__name__ in ("bool", "bool_")),
-    "int": ("an integer", lambda x: isinstance(x, Integral) and is_number(x)),
+    "int": ("an integer", is_integer),
     "float": ("a number", is_number),
     "str": ("a text", lambda x: isinstance(x, str)),
     "Mapping": ("a mapping from names, such as {'x': …}", is_by_name),

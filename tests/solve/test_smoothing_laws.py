@@ -240,4 +240,5 @@ def test_coarser_problems_lead_to_the_same_choice(method: str) -> None:
         summed(block, space), space, Roughness(method), parts=parts, resources=on(coarse_start_flops=1e4)
     )
     for name, strength in plain.penalty.strengths(space).items():
-        assert abs(np.log(levels.penalty.strengths(space)[name] / strength)) < CLOSE
+        # Each search ends at a step of `CLOSE`; of traces from draws the next one may be as long.
+        assert abs(np.log(levels.penalty.strengths(space)[name] / strength)) < 2 * CLOSE

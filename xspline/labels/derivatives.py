@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from xspline.arguments import is_integer
 from xspline.kriging.search import SMOOTHEST
 from xspline.labels.errors import unknown_name
 from xspline.labels.evaluation import attributes, evaluate, per
@@ -54,7 +55,7 @@ def checked_orders(
     for name, order in requested.items():
         if name not in space.names:
             raise unknown_name(name, "fitted coordinate", space.names)
-        if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
+        if not is_integer(order) or order < 0:
             raise ValueError(
                 f"the order of the derivative along {name!r} is {order!r}; it has to be an integer, 0 or more"
             )

@@ -13,6 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from xspline import execution
+from xspline.arguments import is_integer
 from xspline.kernels import Group, Layout
 from xspline.kernels.series.lags import closed
 from xspline.labels.fine.field import rows_of
@@ -101,7 +102,7 @@ class Requested:
         if self.method is not None and self.method not in METHODS:
             known = ", ".join(map(repr, METHODS))
             raise ValueError(f"method={self.method!r} is unknown; use one of {known}, or None")
-        if self.draws is not None and not (_is_integer(self.draws) and self.draws >= FEWEST_DRAWS):
+        if self.draws is not None and not (is_integer(self.draws) and self.draws >= FEWEST_DRAWS):
             raise ValueError(
                 f"draws={self.draws!r}: a standard error needs an integer of at least {FEWEST_DRAWS} draws, which "
                 f"leave a relative error of {1 / math.sqrt(2 * FEWEST_DRAWS):.0%}; {DRAWS} leave "
@@ -112,7 +113,7 @@ class Requested:
                 f"draws={self.draws}: {MOST_DRAWS:,} are the most, which leave a relative error of "
                 f"{1 / math.sqrt(2 * MOST_DRAWS):.1%}; method='exact' has none where the solver knows the inverse"
             )
-        if not (_is_integer(self.seed) and self.seed >= 0):
+        if not (is_integer(self.seed) and self.seed >= 0):
             raise ValueError(f"seed={self.seed!r}: the seed of the draws is an integer, 0 or more")
 
 
@@ -126,10 +127,6 @@ def requested_if(
         if value is not None:
             raise ValueError(f"{name}={value!r} is of the standard error, which takes stderr=True; add it")
     return None
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Covariance:

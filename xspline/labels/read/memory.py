@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from xspline.arguments import is_integer, is_number
 from xspline.kernels import Layout
 from xspline.labels.errors import place, unknown_name
 from xspline.spaces import Basis, BSpline, Space
@@ -62,14 +63,12 @@ class AR1:
             raise ValueError(
                 f"AR1({self.dim!r}): name the coordinate along which errors remember, AR1('time')"
             )
-        is_number = isinstance(self.rho, int | float | np.number) and not isinstance(self.rho, bool)
-        if self.rho is not None and not (is_number and abs(self.rho) <= 0.99):
+        if self.rho is not None and not (is_number(self.rho) and abs(self.rho) <= 0.99):
             raise ValueError(
                 f"AR1(rho={self.rho!r}): a correlation is a number from -0.99 to 0.99; leave it out, and it is chosen "
                 "from the data"
             )
-        whole = isinstance(self.lags, int | np.integer) and not isinstance(self.lags, bool)
-        if not (whole and 1 <= self.lags <= 12):
+        if not (is_integer(self.lags) and 1 <= self.lags <= 12):
             raise ValueError(f"AR1(lags={self.lags!r}): steps across a gap are an integer from 1 to 12")
 
 

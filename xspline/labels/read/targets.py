@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from xspline.arguments import brief, is_number
+from xspline.arguments import brief, is_integer
 from xspline.labels.errors import unknown_name
 from xspline.labels.read.cells import cells_of
 from xspline.labels.read.cf import is_date, role_of
@@ -132,7 +132,7 @@ def _check_chunks(chunks: Any) -> None:
     """Raise ValueError unless these are chunk sizes that Dask reads: "auto", -1 for one chunk, or positive integers."""
 
     def is_size(size: Any) -> bool:
-        is_whole = isinstance(size, int | np.integer) and is_number(size) and size < 2**63
+        is_whole = is_integer(size) and size < 2**63
         named = size is None or (isinstance(size, str) and size == "auto")
         return named or bool(is_whole and (size == -1 or size > 0))
 
@@ -151,7 +151,7 @@ def checked_mask(mask: Any) -> int | xr.DataArray | xr.Dataset | None:
     """Return what `mask=` means; raise ValueError where it means nothing."""
     if isinstance(mask, str) and mask == "data":
         return 0
-    is_count = isinstance(mask, int | np.integer) and is_number(mask) and mask >= 0
+    is_count = is_integer(mask) and mask >= 0
     marks = mask.data_vars.values() if isinstance(mask, xr.Dataset) else (mask,)
     if mask is None or is_count or all(isinstance(m, xr.DataArray) and m.dtype == bool for m in marks):
         return int(mask) if is_count else mask

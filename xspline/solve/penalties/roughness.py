@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline import notebook
-from xspline.arguments import NotAnArray, is_number
+from xspline.arguments import NotAnArray, is_integer, is_number
 from xspline.solve.penalties import sphere
 from xspline.solve.penalties.sea import Sea
 from xspline.spaces import BSpline, Space, Union
@@ -206,7 +206,7 @@ class Roughness(Penalty):
             raise ValueError(f"Roughness: unknown geometry {geometry!r}; pass 'sphere', or leave it out")
         if geometry and where is not None:
             raise ValueError("Roughness: walls are on a plane: pass where= or geometry=, one of them")
-        if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
+        if not is_integer(order) or order < 0:
             raise ValueError(
                 f"Roughness: order is the integer order of a derivative, at least 0, not {order!r}"
             )

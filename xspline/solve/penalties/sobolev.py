@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from xspline.arguments import brief
+from xspline.arguments import brief, is_integer
 from xspline.solve.penalties.roughness import (
     AUTOMATIC,
     Penalty,
@@ -69,8 +69,7 @@ class Sobolev(Penalty):
                 f"{orders!r}"
             )
         for order in orders:
-            odd = isinstance(order, bool | np.timedelta64)  # which NumPy takes for integers
-            if odd or not isinstance(order, int | np.integer) or order < 1:
+            if not is_integer(order) or order < 1:
                 raise ValueError(f"Sobolev: orders are integers of at least 1, not {order!r}")
             x = orders[order] if isinstance(orders, Mapping) else None
             given[int(order)] = None if x is None else checked_strength(x, f"Sobolev, order {order}")
