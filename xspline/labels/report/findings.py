@@ -128,8 +128,8 @@ def _gaps(fit: Fit) -> Iterator[Finding]:
         method = fit.choice["method"]
         text = (
             f"{method!r} alone would leave the field undetermined where there are no observations, with errors "
-            f"{error:.3g} times the spread of the data on average: the strengths are those of 'reml', raised until the "
-            "expected error of the field is least"
+            f"{error:.3g} times the spread of the data: the strengths are those of 'reml', raised until the expected "
+            "error there is least"
         )
         advice = (
             "penalty='reml' learns from the data what to expect there; mask='data' predicts near data only"

@@ -25,7 +25,7 @@ from xspline.solve.smoothing.family import family_for, solver_for
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred, observed_parts
 from xspline.solve.smoothing.newton import NEAR, RISE, State, minimise
 from xspline.solve.smoothing.probes import Estimated
-from xspline.solve.smoothing.resolution import Resolution, field_error, resolution
+from xspline.solve.smoothing.resolution import Resolution, gap_error, resolution
 from xspline.solve.system import Choice, Factorisation
 from xspline.spaces import Space
 from xspline.sums import Sums, leave_one_out
@@ -120,8 +120,9 @@ def _chosen(problem: Problem, minimum: State[Score]) -> Smoothing:
     Scores of predictions at observations say nothing of places without any.
     """
     fit = problem.fit(minimum.point)
-    gaps = 0.0 if problem.method == "reml" else field_error(fit, minimum.point).relative
-    if gaps > 1.0:
+    gaps = 0.0
+    if problem.method != "reml" and (error := gap_error(fit, minimum.point)).undetermined:
+        gaps = error.relative
         point = problem.determined()
         minimum = replace(minimum, rho=point.rho, point=point)
         fit = problem.fit(point)
@@ -149,7 +150,7 @@ def _chosen(problem: Problem, minimum: State[Score]) -> Smoothing:
         converged=minimum.converged,
         error=dict(zip(family.parameters, errors, strict=False)),
         resolution=resolution(fit, point),
-        gap_error=gaps if gaps > 1.0 else 0.0,
+        gap_error=gaps,
         covariance=point.covariance(~at_bound),
     )
 
@@ -230,14 +231,14 @@ class Problem:
         """Return the score at strengths that determine gaps in the data too.
 
         They are those of REML, whose prior says what fields to expect where nothing is seen, and all are raised as long
-        as that lowers the expected error of the field.
+        as that lowers the expected error in the gaps.
         """
         best = self.score(self.bounds.start if self.likely is None else self.likely)
-        error = field_error(self.fit(best), best).expected
+        error = gap_error(self.fit(best), best).expected
         with suppress(SingularSystemError):
             while (best.rho < self.bounds.upper).any():
                 higher = self.score(np.minimum(best.rho + self.model.family.overall, self.bounds.upper))
-                lower = field_error(self.fit(higher), higher).expected
+                lower = gap_error(self.fit(higher), higher).expected
                 if lower >= error:
                     break
                 best = higher

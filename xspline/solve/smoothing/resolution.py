@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,8 +14,10 @@ from xspline.solve.families.determinant import axis_spectrum
 from xspline.solve.penalties.roughness import spline_degrees
 from xspline.solve.smoothing.criteria import Score
 from xspline.solve.smoothing.fit import SMALLEST, PenalisedFit
-from xspline.sums import Gram
-from xspline.sums.integrals import mass
+from xspline.spaces import Space
+from xspline.spaces.bspline import LocalSpline
+from xspline.spaces.features import pair_products
+from xspline.sums import observed_cells
 
 NEGLIGIBLE = 1e-4  # share of the variance: residuals of a hundredth of the spread are too small to matter
 # Share of Σ w y²: residuals of that size are those of values that were rounded to float32.
@@ -80,36 +83,79 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
     return Resolution(functions, tuple(limited), visible)
 
 
-class FieldError(NamedTuple):
-    """What is not known of a field, the mean over its domain and over the batch members that count."""
+class GapError(NamedTuple):
+    """What is not known of a field in knot cells without data, the mean over the batch members that count."""
 
-    variance: float  # of the field
-    noise: float  # variance of the residuals
+    gaps: float  # integral of the variance of the field over these cells, over the size of the domain
+    share: float  # the part of the domain that they are
     spread: float  # variance of the data
+    noise: float  # variance of the residuals
+
+    @property
+    def undetermined(self) -> bool:
+        """Whether the mean of the data is the better field."""
+        return self.gaps > self.spread
 
     @property
     def relative(self) -> float:
-        """The standard error over the standard deviation of the data; above 1 their mean is the better field."""
-        return math.sqrt(self.variance / self.spread) if self.variance > 0 else 0.0
+        """The standard error there over the standard deviation of the data."""
+        return math.sqrt(self.gaps / self.share / self.spread)
 
     @property
     def expected(self) -> float:
-        """The expected squared difference from observations that are spread evenly."""
-        return self.variance + self.noise
+        """The expected squared difference from observations in these cells, times their share."""
+        return self.noise * self.share + self.gaps
 
 
-def field_error(fit: PenalisedFit, point: Score) -> FieldError:
-    """Return the error of a field in the mean over its domain.
+def gap_error(fit: PenalisedFit, point: Score) -> GapError:
+    """Return the error of a field where there are no data.
 
-    The expected squared error is the field's own variance σ̂²φᵀA⁻¹φ (Wahba 1983), which grows without bound in gaps as
-    λ → 0.
+    Criteria that score predictions at observations say nothing of knot cells without any. There the expected squared
+    error is the field's own variance σ̂²φᵀA⁻¹φ (Wahba 1983), which grows without bound as λ → 0.
     """
     sums = fit.model.sums
     space = fit.model.space
-    masses = Gram((tuple(mass(space, j) for j in range(len(space.names))),))
+    included = point.included
+    inside = [slice(1, None, 2) if isinstance(f, LocalSpline) else slice(None) for f in space.features]
+    gap = ~observed_cells(sums.gram, space)[tuple(inside)]
+    widths = [
+        np.diff(f.edges) / np.ptp(f.edges) if isinstance(f, LocalSpline) else np.ones(1)
+        for f in space.features
+    ]
+    width = functools.reduce(np.multiply.outer, widths)
+    axes = tuple(range(width.ndim))
+    gap = np.where(gap, width.reshape(width.shape + (1,) * (gap.ndim - width.ndim)), 0.0)
+    variances = np.sum(gap * cell_variances(fit.factorisation.inverse_pairs(), space), axis=axes)
     edf = fit.size - fit.traces.sum(axis=0)
-    noise = np.where(fit.rss > 2 * fit.floor, fit.rss / np.maximum(sums.count - edf, 1.0), 0.0)
-    weight = np.where(sums.weight > 0, sums.weight, 1.0)
-    variance = noise * fit.factorisation.traces([masses])[0]
-    means = (variance, noise * sums.count / weight, sums.power / weight)
-    return FieldError(*(float(point.total(x)) / max(int(point.included.sum()), 1) for x in means))
+    noise = fit.rss / np.maximum(sums.count - edf, 1.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread = sums.power / sums.weight + TINY * sums.reference**2
+        variance = noise * sums.count / sums.weight
+    values = (
+        np.broadcast_to(x, included.shape)[included]
+        for x in (noise * variances, gap.sum(axis=axes), spread, variance)
+    )
+    return GapError(*(float(np.mean(x)) for x in values))
+
+
+def cell_variances(pairs: Array, space: Space) -> Array:
+    """φᵀZφ in the middle of each knot cell, of a matrix in pair form: [cells.., b..] from [K.., O.., b..].
+
+    Of a global basis, which is one cell, the mean over its domain.
+    """
+    count = len(space.shape)
+    pairs = space.at_points(pairs)
+    for axis, f in enumerate(space.features):
+        z = np.moveaxis(pairs, (axis, count), (0, 1))
+        if isinstance(f, LocalSpline):
+            functions, offsets = f.support.index(pairs=True)
+            products = pair_products(f.features(*f.locate((f.edges[1:] + f.edges[:-1]) / 2)))
+            value = sum(
+                products[:, q].reshape(-1, *(1 for _ in z.shape[2:])) * z[(f.first + a) % f.size, o]
+                for q, (a, o) in enumerate(zip(functions, offsets, strict=True))
+            )
+        else:
+            value = np.tensordot(f.roughness(0), z, axes=2)[None]
+        # Where the axis of offsets was there is none now: those of the next axis come first again.
+        pairs = np.moveaxis(np.asarray(value), 0, axis)
+    return pairs
