@@ -7,6 +7,7 @@ what a mask separates into, and only a mask that does not separate is swept a se
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,8 +18,8 @@ from numpy.typing import NDArray
 from xspline.kernels.block import Array, Floats, first_true, rounded
 from xspline.kernels.component import SumsByCell, SumsBySlab
 from xspline.kernels.device.cuda import CudaSweeper
-from xspline.kernels.engines import Scratch
-from xspline.kernels.rows import LineSums, Rows
+from xspline.kernels.engines import Scratch, Stage, work
+from xspline.kernels.rows import GROUP, LineSums, Rows
 from xspline.kernels.separation import BlockResult, LineMasks, factors_of
 from xspline.kernels.walk import SlabBox, Walk, slab_boxes
 from xspline.sums import Tally
@@ -94,7 +95,7 @@ class Sweep:
     @staticmethod
     def of(walk: Walk) -> Sweep | None:
         """Return the sweep of a block on a grid of NumPy's or CuPy's, without weights, all labels inside; else None."""
-        index = _most_shrinking(walk)
+        index = _cheapest(walk)
         if index is None or not walk.engine.sweeps or walk.block.weights:
             return None
         for axis, features in enumerate(walk.space.features):
@@ -207,18 +208,36 @@ def _range(rows: Sequence[tuple[int, int]], lengths: Sequence[int]) -> tuple[int
     return first, count
 
 
-def _most_shrinking(walk: Walk) -> int | None:
-    """The slab axis to sweep along: that whose pairs are fewest, for each of its rows."""
-    left, shape = {}, walk.lengths
+def _cheapest(walk: Walk) -> int | None:
+    """The slab axis to sweep along, for the least work of sweep and contractions after it."""
+    costs, shape, size = {}, walk.lengths, math.prod(walk.lengths)
+    stages = [_stage(walk, i) for i in range(len(shape))]
     for i, axis in enumerate(walk.slab_axes):
         # Values behind the axis: vector instructions would be idle.
         few = math.prod(shape[i + 1 :]) < 8
         if axis.is_batch or len(axis.axes) != 1 or len(axis.coefficient_axes) != 1 or few:
             continue
-        (a,) = axis.coefficient_axes
-        support, extent = walk.space.features[a].support, walk.ranges[a].extent
-        if support.everywhere and not walk.on_host:  # its kernel moves from support to support
-            continue
         if 0 < shape[i] <= walk.rows_limit:
-            left[i] = extent * support.depth(pairs=True) / shape[i]
-    return min(left, key=lambda i: (left[i], i)) if left else None
+            (a,) = axis.coefficient_axes
+            features = walk.space.features[a]
+            if features.support.everywhere and not walk.on_host:  # its kernel moves from support to support
+                continue
+            products = features.width * (features.width + 1) // 2
+            own = size * (features.width + products)
+            # Each cell looks up its groups of rows, which takes as long as adding what they have.
+            if walk.on_host:
+                cells = min(max(walk.ranges[a].extent - features.support.near + 1, 1), shape[i])
+                additions = cells * (1 + math.ceil(shape[i] / cells / GROUP))
+                own = size // shape[i] * additions * 2 * products
+            rest = [stages[j] for j, other in enumerate(walk.slab_axes) if j != i and other.coefficient_axes]
+            swept = (*shape[:i], stages[i][2], *shape[i + 1 :])
+            costs[i] = own + min(work(swept, order) for order in itertools.permutations(rest))
+    return min(costs, key=lambda i: (costs[i], i)) if costs else None
+
+
+def _stage(walk: Walk, index: int) -> Stage:
+    """The contraction of pairs along a slab axis."""
+    axes, n = walk.slab_axes[index].coefficient_axes, walk.lengths[index]
+    features = [(walk.space.features[a], walk.ranges[a].extent) for a in axes]
+    extent = math.prod(length * f.support.depth(pairs=True) for f, length in features)
+    return index, n, extent, n * math.prod(f.width * (f.width + 1) // 2 for f, _ in features)
