@@ -20,7 +20,7 @@ from tests.source import (
 )
 
 MAX_BODY, MAX_FILES_OF_A_FOLDER = 60, 10
-MAX_LINES = 45_316  # of the whole package; a feature that makes it longer is named in the commit
+MAX_LINES = 45_313  # of the whole package; a feature that makes it longer is named in the commit
 MAX_CONSTANTS = 176  # numbers in capitals at module level, of the whole package: this only falls
 
 # What the value of a constant may be made of.

@@ -133,3 +133,17 @@ def count_true(mask: Array, xp: Any) -> int:
     if isinstance(mask, np.ndarray):
         return int(np.count_nonzero(mask))
     return int(xp.sum(xp.astype(mask, xp.int64)))
+
+
+class Scratch:
+    """Memory that is used again: new memory is slow on Dask's workers, whose allocator gives it back at once."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0)
+
+    def take(self, shape: Sequence[int]) -> Floats:
+        """Return an array of this shape with any numbers, in the memory of the one that was taken before."""
+        size = math.prod(shape)
+        if self._memory.size < size:
+            self._memory = np.empty(size)
+        return self._memory[:size].reshape(shape)

@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from xspline.kernels.block import Array, Bools, Floats, native, to_host, to_namespace
-from xspline.kernels.engines import Scratch, contract
+from xspline.kernels.block import Array, Bools, Floats, Scratch, native, to_host, to_namespace
+from xspline.kernels.engines import contract
 from xspline.kernels.points.cells import Cells, CellTotals, take
 from xspline.kernels.points.tiles import Tiles, TileTotals
 from xspline.kernels.rows import Rows, roll_up

@@ -18,7 +18,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.kernels.block import SLAB_ENTRIES, Array, Floats, Integers, Layout, slab_entries
+from xspline.kernels.block import SLAB_ENTRIES, Array, Floats, Integers, Layout, Scratch, slab_entries
 from xspline.kernels.points.cells import SIZES, Cells, CellSizes
 from xspline.kernels.points.tiles import Tiles
 from xspline.kernels.rows import Rows
@@ -59,20 +59,6 @@ def engine_of_size(array: Array, layout: Layout, space: Space, shape: Sequence[i
         work += 512 * min(cells, rows)  # a cell takes as long as so many products, measured
     small = work + most * math.prod(shape) <= 32 * SLAB_ENTRIES
     return "namespace" if small and isinstance(array, np.ndarray) else None
-
-
-class Scratch:
-    """Memory that is used again: new memory is slow on Dask's workers, whose allocator gives it back at once."""
-
-    def __init__(self) -> None:
-        self._memory = np.empty(0)
-
-    def take(self, shape: Sequence[int]) -> Floats:
-        """Return an array of this shape with any numbers, in the memory of the one that was taken before."""
-        size = math.prod(shape)
-        if self._memory.size < size:
-            self._memory = np.empty(size)
-        return self._memory[:size].reshape(shape)
 
 
 def contract(

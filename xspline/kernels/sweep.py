@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.kernels.block import Array, Floats, first_true, rounded
+from xspline.kernels.block import Array, Floats, Scratch, first_true, rounded
 from xspline.kernels.component import SumsByCell, SumsBySlab
 from xspline.kernels.device.cuda import CudaSweeper
-from xspline.kernels.engines import Scratch, Stage, work
+from xspline.kernels.engines import Stage, work
 from xspline.kernels.rows import GROUP, LineSums, Rows
 from xspline.kernels.separation import BlockResult, LineMasks, factors_of
 from xspline.kernels.walk import SlabBox, Walk, slab_boxes

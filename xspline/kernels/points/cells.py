@@ -18,7 +18,7 @@ import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
-from xspline.kernels.block import Array, Bools, Floats, Integers, native
+from xspline.kernels.block import Array, Bools, Floats, Integers, Scratch, native
 from xspline.kernels.rows import CoefficientRange, locate
 from xspline.spaces.bspline import Arrow, LocalSpline
 from xspline.spaces.features import Features, pair_products
@@ -303,15 +303,13 @@ class CellTotals:
             np.zeros((many, n, *size)) for n, size in zip((moments, pairs), sizes, strict=True)
         )
         self._lines = sum(lines)
-        self._scratch = np.empty(0)  # memory fresh from the system costs as much as what it holds
+        self._scratch = Scratch()
 
     def add(self, first: int, rows: NDArray[np.int32], weights: Floats, errors: Floats) -> None:
         """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
         from xspline.kernels.compiled.by_cell import sum_rows
 
-        if self._scratch.size < self._lines * rows.size:
-            self._scratch = np.empty(self._lines * rows.size)
-        table, last = self._scratch[: self._lines * rows.size].reshape(-1, rows.size), 0
+        table, last = self._scratch.take((self._lines, rows.size)), 0
         cells = self.cells
         for f, x, columns in zip(cells.features, cells.coordinates, cells.columns, strict=True):
             lines, last = table[last : last + columns.lines], last + columns.lines

@@ -40,9 +40,8 @@ class SingleOrder(Family):
         self.design = np.eye(len(self.parameters))
         orders = [tuple(order * int(i == j) for j in range(len(names))) for i in range(len(names))]
         self.alphas = (*orders, *((0,) * len(names) for _ in self.events))
-        self.lowest = dict.fromkeys(
-            self.names, order
-        )  # derivatives that every term has along each coordinate
+        # The order of derivatives that every term has at least along each coordinate.
+        self.lowest = dict.fromkeys(self.names, order)
 
     def on(self, space: Space, gram: Gram) -> SingleOrder:
         return SingleOrder(space, self.names, self.order)
