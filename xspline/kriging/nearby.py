@@ -164,7 +164,7 @@ class Nearby:
         return lowest + (int(np.argmax(few)) if few.any() else few.size - 1)
 
     def cell_means(self, functions: Callable[[Array], Array]) -> Array:
-        """Return the means of functions [n, P] of coordinates over the cells of `error_root`, as [m, P].
+        """Return the means of functions [n, P] of coordinates over the cells of `error_covariance`, as [m, P].
 
         Of many observations of a cell some are taken at random; where they are not in memory, labels near its middle.
         """
@@ -226,8 +226,8 @@ class Nearby:
             (np.array(lower), np.array(upper)),
         )
 
-    def error_root(self) -> tuple[Array, Array, float]:
-        """Return R [m, m], lower, and weights [m]: the mean errors in some cells have the covariance R Rᵀ.
+    def error_covariance(self) -> tuple[Array, Array, float]:
+        """Return the covariance [m, m] of the mean errors in some cells, and the weights [m] of these.
 
         Beside them, how many degrees of freedom tell this.
 
@@ -253,7 +253,7 @@ class Nearby:
         alike = float(np.trace(scaled)) ** 2 / float(np.sum(scaled**2))
         lost = 0 if self.rows is None else self.rows.shape[1]
         freedom = max(alike - lost, FEWEST_INDEPENDENT)
-        return np.linalg.cholesky(total) * _stretch(np.array(freedom)), counts, freedom
+        return total * _stretch(np.array(freedom)) ** 2, counts, freedom
 
     def distances(self, coordinates: Array) -> Array:
         """Return the distance of places from the nearest observation, in widths of a cell of one observation."""

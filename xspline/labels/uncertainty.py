@@ -461,21 +461,23 @@ def _sandwich(fit: Fit) -> tuple[Array, Array | None, Array]:
     """
     members, alike = () if fit.fine is None else fit.fine.members, []
     space, frame, batch = fit.space, fit.space.frame, fit.variable.batch_shape
-    axes, factorisation = len(frame.sizes), fit.solved.factorisation
+    factorisation = fit.solved.factorisation
     penalised = bool(fit.known_penalty.bound(fit.total.gram, space).gram(space).terms)
     roots, evens = [], []
     for member in members:
-        root, even = (np.zeros((*frame.sizes, 0)),) * 2
+        root, even = (np.zeros((space.size, space.size)),) * 2
         freedom = math.nan
         if member is not None:
-            errors, counts, freedom = member.error_root()
+            errors, counts, freedom = member.error_covariance()
             rows = member.cell_means(functools.partial(rows_of, space))
-            root = (rows.T @ (counts[:, None] * errors)).reshape(*frame.sizes, -1)
-            even = (rows.T * np.sqrt(counts)).reshape(*frame.sizes, -1)
+            weighted = counts[:, None] * rows
+            root = _root(weighted.T @ errors @ weighted)
+            even = _root(rows.T @ weighted)
         roots.append(root)
         evens.append(even)
         alike.append(freedom)
-    solved = [_stacked(parts, batch, axes) for parts in (roots, evens)]
+    shape = (*frame.sizes, space.size, *batch)
+    solved = [np.stack(parts, axis=-1).reshape(shape) for parts in (roots, evens)]
     weight = fit.total.weight / np.maximum(fit.total.count, 1)
     data = None
     if penalised and factorisation.knows_inverse:
@@ -483,11 +485,10 @@ def _sandwich(fit: Fit) -> tuple[Array, Array | None, Array]:
     return factorisation.solve(solved[0] * weight), data, np.array(alike).reshape(batch)
 
 
-def _stacked(parts: Sequence[Array], batch: tuple[int, ...], axes: int) -> Array:
-    """Return columns [K.., m] of each member of a batch as [K.., m, b..], with zeros behind the shorter ones."""
-    most = max(part.shape[-1] for part in parts)
-    filled = [np.pad(part, [(0, 0)] * axes + [(0, most - part.shape[-1])]) for part in parts]
-    return np.stack(filled, axis=-1).reshape(*filled[0].shape, *batch)
+def _root(matrix: Array) -> Array:
+    """Return R with R Rᵀ = `matrix`, whose least eigenvalues may be less than 0 by rounding."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def _check_memory(fit: Fit, nbytes: int) -> None:
@@ -522,8 +523,7 @@ def left_open(fit: Fit) -> Array:
 
     It is known where the choice has a covariance: not where the penalty was given, or the criterion was no likelihood.
     """
-    values, vectors = np.linalg.eigh(np.array(fit.choice["covariance"], dtype=np.float64))
-    root, axis = vectors * np.sqrt(np.maximum(values, 0.0)), len(fit.space.shape)
+    root, axis = _root(np.array(fit.choice["covariance"], dtype=np.float64)), len(fit.space.shape)
     jacobian = derivatives_by_log_strength(fit.total, fit.space, fit.known_penalty, fit.solved)
     if fit.border is not None:
         jacobian = fit.border.with_offsets(jacobian)
