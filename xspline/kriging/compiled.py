@@ -5,8 +5,8 @@ level l places have the variance `spread[l, j]` along coordinate j. Two items at
 
     Σ_q amplitude[q, l, l'] M(ν_q, √(2 ν_q Σ_j Δ_j² inverse[q, l, l', j]))
 
-with the Matérn function M of smoothness ν_q, a cubic between every two nodes: a table has its coefficients,
-[interval, 4].
+with the Matérn function M of smoothness ν_q, a cubic in the root of its argument between every two nodes: a table has
+its coefficients, [interval, 4].
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import numpy as np
 
 from xspline.spaces.jit import compiled
 
-FLOOR = 1e-10  # of the variance: the least square of a pivot, where rounding would leave less
+FLOOR = (
+    1e-10  # of the variance: an item of which the ones before leave less open tells nothing beside rounding
+)
 #: Sums may be added in any order, so that they are vector instructions: the same bits on one processor.
 FAST = {"contract", "nsz", "arcp", "reassoc"}
 internal: Any = numba.njit(  # type: ignore[call-overload]
@@ -58,9 +60,9 @@ def _row(place, across, precision, strength, n, smoothness, table, step, squares
         out[b] = 0.0
     for q in range(strength.shape[0]):
         _squares(place, across, precision[q], n, squares)
-        scale = math.sqrt(2 * smoothness[q]) / step
+        scale = math.sqrt(math.sqrt(2 * smoothness[q])) / step
         for b in range(n):
-            squares[b] = math.sqrt(squares[b]) * scale
+            squares[b] = math.sqrt(math.sqrt(squares[b])) * scale
         for b in range(n):
             i = int(squares[b])
             if i < last:
@@ -117,10 +119,10 @@ def slopes(  # type: ignore[no-untyped-def]
             _toward(levels[a], levels, inverse, amplitude, precision, strength)
         for q in range(scales):
             _squares(places[a], across, precision[q], a + 1, squares)
-            scale = math.sqrt(2 * smoothness[q]) / step
+            scale = math.sqrt(math.sqrt(2 * smoothness[q])) / step
             widening = 1.0 / (1.0 + smoothness[q])  # −∂ log c/∂ log ν of c = 1 + 1/ν
             for b in range(a + 1):
-                t = math.sqrt(squares[b]) * scale
+                t = math.sqrt(math.sqrt(squares[b])) * scale
                 i = int(t)
                 if i >= last:
                     continue
@@ -132,7 +134,7 @@ def slopes(  # type: ignore[no-untyped-def]
                 turn = bend[q, i, 0] + u * (bend[q, i, 1] + u * (bend[q, i, 2] + u * bend[q, i, 3]))
                 turn *= factor
                 rise = table[q, i, 1] + u * (2 * table[q, i, 2] + u * 3 * table[q, i, 3])
-                along = 0.5 * factor * rise * t  # ∂/∂ log of the squared distance
+                along = 0.25 * factor * rise * t  # ∂/∂ log of the squared distance
                 turn += along
                 slope = along / squares[b] if squares[b] > 0.0 else 0.0
                 for j in range(number):
@@ -186,7 +188,7 @@ def _factorise(matrix, floor):  # type: ignore[no-untyped-def]
 
 @internal
 def _factorise_row(matrix, a, first, floor):  # type: ignore[no-untyped-def]
-    """Factorise a row from some column on, given the rows above."""
+    """Factorise a row from some column on, given the rows above; an infinite pivot leaves its item out."""
     row = matrix[a]
     for b in range(first, a):
         above, value = matrix[b], row[b]
@@ -196,7 +198,7 @@ def _factorise_row(matrix, a, first, floor):  # type: ignore[no-untyped-def]
     value = row[a]
     for i in range(a):
         value -= row[i] * row[i]
-    row[a] = math.sqrt(max(value, floor))
+    row[a] = math.sqrt(value) if value > floor else math.inf
 
 
 @internal
@@ -215,6 +217,16 @@ def _some(  # type: ignore[no-untyped-def]
     _fill(across, own_levels, own_counts, inverse, amplitude, smoothness, table, step, noise, matrix)
     _factorise(matrix, FLOOR * _total(amplitude))
     return across, own_levels, matrix
+
+
+@internal
+def _told(root):  # type: ignore[no-untyped-def]
+    """How many items tell something that those before them do not: the others have no finite pivot."""
+    number = 0
+    for a in range(root.shape[0]):
+        if root[a, a] < math.inf:
+            number += 1
+    return number
 
 
 @internal
@@ -304,7 +316,7 @@ def predictions(  # type: ignore[no-untyped-def]
         for a in range(m):
             alpha[a] = values[chosen[block, a]]
         _forward(matrix, alpha)
-        size[block] = _product(alpha, alpha) / m
+        size[block] = _product(alpha, alpha) / _told(matrix)
         _backward(matrix, alpha)
         _forward(matrix, beta)
         _backward(matrix, beta)

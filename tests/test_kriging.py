@@ -1,0 +1,50 @@
+"""Laws of the covariance: its table, its slopes, and what is left where neighbours tell nothing new."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from xspline.kriging.likelihood import Window, Windows
+from xspline.kriging.model import STEP, Model, matern
+
+
+def value_in_table(nu: float, z: np.ndarray) -> np.ndarray:
+    """M(ν, z) as the compiled loops read it."""
+    (table,) = Model(np.ones((1, 1)), np.ones(1), np.array([nu]), 0.0).table
+    index = (np.sqrt(z) / STEP).astype(int)
+    inside = np.minimum(index, len(table) - 1)
+    u = np.sqrt(z) / STEP - index
+    return np.where(index < len(table), np.sum(table[inside] * u[:, None] ** np.arange(4), axis=1), 0.0)
+
+
+@pytest.mark.parametrize("nu", [0.5, 0.6, 0.75, 1.0, 1.5, 2.5, 8.0])
+def test_a_table_has_the_covariance(nu: float) -> None:
+    z = np.concatenate([[0.0], np.geomspace(1e-8, 60, 20_000)])
+    assert abs(value_in_table(nu, z) - matern(z, nu)).max() < (2e-7 if nu == 0.6 else 3e-9)
+
+
+@pytest.mark.parametrize("nu", [0.5, 0.6, 1.04])
+def test_slopes_of_the_likelihood_are_its_differences(nu: float) -> None:
+    rng = np.random.default_rng(0)
+    places, levels = rng.uniform(0, 1, (80, 2)), np.repeat([0, 1], 40)
+    window = Window(places, levels, 9.0**levels, rng.normal(size=80))
+    windows = Windows(np.array([[0, 0], [0.01, 0.01]]), [window])
+    x = np.log([0.3, 0.2, 0.5, 0.6, 1.0, 0.5, nu, 1.5, 0.01])
+    _, slopes = windows.value_and_gradient(Model.of(x, 2, 2))
+    for step, slope in zip(1e-4 * np.eye(x.size), slopes, strict=True):
+        high, low = (windows.value(Model.of(x + sign * step, 2, 2)) for sign in (1, -1))
+        assert (high - low) / 2e-4 == pytest.approx(slope, abs=1e-3)
+
+
+@pytest.mark.parametrize("size", [60, 100])
+def test_values_without_noise_have_finite_errors_and_no_warning(size: int) -> None:
+    """The covariance of the errors of their coarse cells is singular to rounding; a corner is no gross error."""
+    x = np.linspace(0, 3, size)
+    data = xr.DataArray((x[:, None] + x) ** 2, {"x": x, "y": x}, ["x", "y"], name="u")
+    for values in (data, np.sin(data.x) * np.cos(data.y) + 0.1 * data.y):
+        field = values.spline.fit()
+        stderr = field.stderr(values)
+        assert float(abs(field.predict(values) - values).max()) < 2e-3
+        assert float(stderr.max()) < 2e-3
