@@ -3,6 +3,9 @@
 *sphere*: fields drawn from spherical harmonics up to a degree, of power falling with the degree, at points that are
 uniform on the sphere, with noise. Errors near the poles are over those near the equator.
 
+*winds*: the northward wind of drawn stream functions on a grid that has both poles, of which a tenth is withheld. At a
+pole it follows the longitude; fits differ by how far from the poles the sphere becomes a tube for such values.
+
 *walls*: two waters with a wall of land between them, one cell wide, of which half of the cells are seen with noise.
 Errors with `where=sea` are over those of fits to each water alone.
 
@@ -25,11 +28,13 @@ from scipy.special import sph_harm_y
 
 import xspline as xs
 from benchmarks import measure
+from xspline.kriging import places
 
-TABLES = ("sphere", "walls", "Panama")
+TABLES = ("sphere", "winds", "walls", "Panama")
 HARMONICS = 12  # the highest degree of drawn fields
 OBSERVATIONS, NOISE = 4000, 0.1
 BANDS = {"over 75°": (75.0, 90.0), "under 15°": (0.0, 15.0)}
+WIDTH = 3.0  # degrees of a cell of the grid of winds
 CELLS, WALL = 17, 8  # of the two waters, and which column of cells is land
 CLIMATOLOGY, MASK = "oisst_v2_climatology_1991_2020.nc", "oisst_v2_land_sea_mask.nc"
 BOX = {"lat": slice(2, 22), "lon": slice(262, 290)}
@@ -84,6 +89,41 @@ def sphere(draws: int) -> Iterator[tuple[str, ...]]:
                 squares[band].append(float((difference[inside.to_numpy()] ** 2).mean()))
         poles, equator = (math.sqrt(np.mean(own)) for own in squares.values())
         yield name, f"{poles:.4f}", f"{equator:.4f}", f"{poles / equator:.3f}"
+
+
+# --- winds
+
+
+def northward(seed: int) -> xr.DataArray:
+    """The northward wind ∂ψ/∂λ / cos φ; at a pole its limit along each longitude."""
+    rng = np.random.default_rng(seed)
+    lat, lon = np.arange(-90, 91, WIDTH), np.arange(0, 360, WIDTH)
+    off_pole = np.clip(lat, -90 + 1e-4, 90 - 1e-4)[:, None]
+    values = np.zeros((lat.size, lon.size))
+    for degree in range(1, HARMONICS + 1):
+        for order in range(1, degree + 1):
+            wave = sph_harm_y(degree, order, np.deg2rad(90 - off_pole), np.deg2rad(lon))
+            a, b = rng.standard_normal(2) / degree**2
+            values += order * (b * wave.real - a * wave.imag) / np.cos(np.deg2rad(off_pole))
+    return xr.DataArray(values / values.std(), {"lat": lat, "lon": lon}, ("lat", "lon"), "v")
+
+
+def winds(draws: int) -> Iterator[tuple[str, ...]]:
+    """A row for each tube: errors in both bands, and their ratio."""
+    usual = places.TUBE
+    for tube in (0.0, usual / 2, usual, 2 * usual):
+        places.TUBE = tube
+        squares: dict[str, list[float]] = {band: [] for band in BANDS}
+        for seed in range(draws):
+            truth = northward(seed)
+            hidden = np.random.default_rng(seed).random(truth.shape) < 0.1
+            difference = (truth.where(~hidden).spline.fit().predict(truth) - truth).where(hidden)
+            for band, (low, high) in BANDS.items():
+                inside = (abs(truth.lat) >= low) & (abs(truth.lat) <= high)
+                squares[band].append(float((difference.where(inside) ** 2).mean()))
+        poles, equator = (math.sqrt(np.mean(own)) for own in squares.values())
+        yield f"{tube:g}°", f"{poles:.2e}", f"{equator:.2e}", f"{poles / equator:.3g}"
+    places.TUBE = usual
 
 
 # --- walls
@@ -180,6 +220,9 @@ def run(args: argparse.Namespace) -> None:
         if "sphere" in args.tables:
             header = ("penalty", *(f"rmse {band}" for band in BANDS), "ratio")
             measure.table(f"geometry: {draws} fields on the sphere", header, list(sphere(draws)))
+        if "winds" in args.tables:
+            header = ("tube", *(f"rmse {band}" for band in BANDS), "ratio")
+            measure.table(f"northward wind, {draws} draws", header, list(winds(draws)))
         if "walls" in args.tables:
             header = ("waters", "degree", "walls / alone", "at worst", "no walls / alone")
             measure.table(f"two waters, {draws} draws: medians", header, list(walls(draws)))

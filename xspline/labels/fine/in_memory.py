@@ -88,7 +88,8 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
         rows = fitted_rows(space, points)
         own = precision[k][used[k]]
         parts.append(Observed(points, values[k][used[k]], own / own.mean(), rows))
-    places = places_of(space)
+    first = int(np.argmax(enough))
+    places = places_of(space).with_tubes(parts[0].coordinates, whole[first][used[first]])
     steps = np.array([_step(parts[0].coordinates, j, spans[name]) for j, name in enumerate(space.names)])
     fields = iter(fitting.fit(parts, places, steps, rounding(whole[used]), windows))
     return Fine(tuple(next(fields) if k else None for k in enough), space.names)

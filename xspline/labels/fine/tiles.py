@@ -325,7 +325,23 @@ def _stored(observed: Observations, fit: Fit) -> Stored:
         x = space.within(floats(coordinates[name], name, space, spans[name], data.sizes), name)
         labels[axis] = np.asarray(x)
         order.append(axis)
-    return Stored(residual, weights, tuple(labels), tuple(order), places_of(space))
+    stored = Stored(residual, weights, tuple(labels), tuple(order), places_of(space))
+    return replace(stored, places=_with_tubes(stored))
+
+
+def _with_tubes(stored: Stored) -> Places:
+    """Return the places of a grid, with tubes if values at a pole follow the longitude."""
+    places = stored.places
+    if places.latitude is None or places.longitude is None:
+        return places
+    index: list[Any] = [slice(n // 2, n // 2 + 1) for n in stored.residual.shape]
+    north_south = stored.order[places.latitude]
+    farthest = np.nanargmax(np.abs(stored.labels[north_south]))
+    index[north_south] = slice(farthest, farthest + 1)
+    index[stored.order[places.longitude]] = slice(None)
+    ((values, weights, labels),) = execution.computed(_as_they_are, [stored.part(index)])
+    items, points = _observations(places, values, weights, labels, stored.order)
+    return places.with_tubes(points, items.values)
 
 
 def _sampled(stored: Stored, data: xr.DataArray) -> list[tuple[Level, Array, Array]]:
