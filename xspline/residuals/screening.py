@@ -20,22 +20,29 @@ def tree_of(scaled: Array) -> cKDTree:
     return cKDTree(scaled)
 
 
+def distances(tree: cKDTree, values: Array, own: Index) -> tuple[Array, Index]:
+    """Return how far observations [m] are from the median of the nearest others, and these with themselves [m, k].
+
+    The `tree` is of the places of all observations, in units in which values change alike along each axis.
+    """
+    size = min(AROUND + 1, values.size)
+    near = tree.query(tree.data[own], size)[1].reshape(own.size, size)
+    others = np.where(near == own[:, None], np.nan, values[near])
+    return np.abs(values[own] - np.nanmedian(others, axis=1)), near
+
+
 def apart(tree: cKDTree, values: Array, own: Index | None = None) -> Array:
     """Return how far observations are from the median of the nearest others, over what is usual.
 
     Usual is the median of such distances over all that are looked at, or over the neighbours where that is larger, as
     it is at fronts.
 
-    The `tree` is of the places of all observations, in units in which values change alike along each axis; `own` [m]
-    are those that are looked at, None for all. The result [m] is in standard deviations, as far as distances are
-    normal.
+    The `tree` is as for `distances`; `own` [m] are those that are looked at, None for all. The result [m] is in
+    standard deviations, as far as distances are normal.
     """
     own = np.arange(values.size) if own is None else own
-    size = min(AROUND + 1, values.size)
-    near = tree.query(tree.data[own], size)[1].reshape(own.size, size)
-    others = np.where(near == own[:, None], np.nan, values[near])
     distance = np.full(values.size, np.nan)
-    distance[own] = np.abs(values[own] - np.nanmedian(others, axis=1))
+    distance[own], near = distances(tree, values, own)
     usual = float(np.median(distance[own])) or float(np.quantile(distance[own], 0.9))
     around = np.where(near == own[:, None], np.nan, distance[near])
     known = np.isfinite(around).any(axis=1)

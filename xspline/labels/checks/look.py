@@ -24,7 +24,7 @@ from xspline.labels.read.observations import Observations
 from xspline.labels.read.targets import Target
 from xspline.residuals import assumptions
 from xspline.residuals.assumptions import FEWEST, MEDIAN
-from xspline.residuals.screening import apart
+from xspline.residuals.screening import apart, distances
 from xspline.spaces import Space
 
 Array = np.ndarray
@@ -256,7 +256,7 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         furthest = own[np.argsort(-apart(member.pyramid.trees[0], values, own), kind="stable")[:each]]
         suspects.append(member.withheld(furthest))
         places.append(member.coordinates[furthest])
-        beyond.append(np.abs(values[furthest] - values.mean()) > 3 * values.std())
+        beyond.append(distances(member.pyramid.trees[0], values, furthest)[0] > 3 * values.std())
         usual.append((member.coordinates[own[:each]], member.withheld(own[:each])))
     largest = np.abs(np.concatenate(suspects))
     u, at = np.concatenate([errors for _, errors in usual]), np.concatenate([x for x, _ in usual])
