@@ -37,6 +37,7 @@ from xspline.labels.report.check import FitCheck
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
 from xspline.labels.uncertainty import Requested
+from xspline.residuals.assumptions import MOST
 from xspline.solve import Solution, as_penalty, penalty_from_dict
 from xspline.spaces import Space
 
@@ -481,10 +482,8 @@ class Field(FieldBase[Data]):
             raise ValueError(
                 f"sample(seed={seed}): a seed is an integer, 0 or more, or None for fresh numbers"
             )
-        if n > uncertainty.MOST_DRAWS:
-            raise ValueError(
-                f"sample({n}): {uncertainty.MOST_DRAWS:,} draws are the most; take some at a time"
-            )
+        if n > MOST:
+            raise ValueError(f"sample({n}): {MOST:,} draws are the most; take some at a time")
         solved = self._solved
         if any(SAMPLE in map(str, (*v.dims, *v.batch_dims)) for v in self.variables.values()):
             raise ValueError(

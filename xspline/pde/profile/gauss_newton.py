@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xspline.pde.profile.axes import ROUNDING, Array
+from xspline.pde.profile.axes import Array
 from xspline.pde.profile.constraint import Constraint, Constraints
-from xspline.pde.profile.normal_equations import PART, TINY, Jacobian, directions, solve_information
+from xspline.pde.profile.normal_equations import PART, Jacobian, directions, solve_information
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.pde.text.low_terms import LowTerm
-from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve.direct.cholesky import TINY, BandCholesky
+from xspline.solve.smoothing.fit import ROUNDING
 from xspline.solve.smoothing.newton import STEPS
 
 # λ tr JᵀJ over tr G, and what takes its place where rounding leaves no factorisation. Multipliers make the equations

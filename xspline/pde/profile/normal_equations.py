@@ -18,10 +18,10 @@ import numpy as np
 from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
 from xspline.solve.direct.band import folded
+from xspline.solve.direct.cholesky import TINY
 from xspline.spaces import Frame, Space
 from xspline.sums import Gram, matrix_entries
 
-TINY = 1e-10  # of a diagonal of ones: what is added to one that may be singular, and eigenvalues that tell nothing
 PART = 0.2  # of a unit vector: the component from which a constant belongs to a direction
 TOGETHER = 4  # tests that are multiplied at a time: fewer leave more numbers to add, more have more zeros
 

@@ -30,7 +30,8 @@ from xspline.solve.system import Choice, Factorisation
 from xspline.spaces import Space
 from xspline.sums import Sums, leave_one_out
 
-# The step in log λ that ends a search of a large problem. The score is off by the order of its square.
+# The step in log λ, or in the logarithm of a scale, that ends a search of a large problem. The score is off by the
+# order of its square.
 CLOSE = 0.02
 
 
