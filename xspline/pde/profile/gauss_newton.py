@@ -12,7 +12,7 @@ import numpy as np
 
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.constraint import Constraint, Constraints
-from xspline.pde.profile.normal_equations import PART, Jacobian, directions, solve_information
+from xspline.pde.profile.normal_equations import Jacobian, belonging, directions, solve_information
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.pde.text.low_terms import LowTerm
 from xspline.solve.direct.cholesky import TINY, BandCholesky
@@ -334,7 +334,7 @@ class ConstrainedLeastSquares:
         covariance = variance * solve_information(linear.information, np.eye(len(linear.at.tau)))
         if np.isfinite(covariance).all():
             values, vectors, _ = directions(linear.information)
-            untold = (np.abs(vectors[:, values <= TINY]) > PART).any(axis=1)
+            untold = belonging(vectors[:, values <= TINY]).any(axis=1)
             np.fill_diagonal(covariance, np.where(untold, np.inf, np.diag(covariance)))
         return covariance
 

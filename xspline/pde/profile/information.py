@@ -13,7 +13,7 @@ from scipy.special import stdtr, stdtrit
 
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.gauss_newton import CLOSE, ConstrainedLeastSquares, SearchResult
-from xspline.pde.profile.normal_equations import PART, directions, solve_information
+from xspline.pde.profile.normal_equations import belonging, directions, solve_information
 from xspline.pde.results import LEVEL, ROUGH
 from xspline.pde.text.equation import Power
 from xspline.pde.text.low_terms import LowTerm
@@ -42,7 +42,7 @@ def unsettled(
         yield _apart(search, result, np.isinf(stderr), along)
         return
     share, direction = noise_told(search, result, of_field)
-    own = np.abs(direction) > PART * np.linalg.norm(direction)
+    own = belonging(direction)
     # Where the field tells less of a constant that varies, its own errors say so.
     if share > 0.5 and len({p.constant for p in _powers(search, own)}) > 1:
         yield _apart(search, result, own, direction)

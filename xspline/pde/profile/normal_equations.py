@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
@@ -22,7 +23,6 @@ from xspline.solve.direct.cholesky import TINY
 from xspline.spaces import Frame, Space
 from xspline.sums import Gram, matrix_entries
 
-PART = 0.2  # of a unit vector: the component from which a constant belongs to a direction
 TOGETHER = 4  # tests that are multiplied at a time: fewer leave more numbers to add, more have more zeros
 
 
@@ -242,6 +242,11 @@ def directions(matrix: Array) -> tuple[Array, Array, Array]:
     scale = np.sqrt(np.diag(matrix))
     values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
     return values, vectors, scale
+
+
+def belonging(direction: Array) -> NDArray[np.bool_]:
+    """Return which constants belong to a direction, [k, ..]: those whose square is 1/k of the mean one or more."""
+    return np.asarray(len(direction) * np.abs(direction) > np.linalg.norm(direction, axis=0))
 
 
 def solve_information(matrix: Array, right: Array) -> Array:

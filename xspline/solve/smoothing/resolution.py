@@ -27,7 +27,7 @@ TINY = (8 * float(np.finfo(np.float32).eps)) ** 2
 CROWDED = 0.8  # share of the functions that are in use
 ABOVE_NOISE = 10.0  # power of the finest quarter of them, over noise; below 3 where more knots change nothing
 # What that quarter contributes to the variance of residuals, as a share. Residuals of that share of the spread of the
-# data are too small to matter.
+# data are too small to matter, and so are repeated records of that share of all.
 SEEN = 0.01
 
 
