@@ -354,8 +354,8 @@ def recover(
     """Estimate the constants of an equation from data, in a space that suits both.
 
     Along each coordinate a B-spline of two degrees more than the highest derivative of the equation, with as many knot
-    cells as :func:`fit` without bases would take functions, or fewer where the normal equations of the constants would
-    be larger than 200 MB. Where errors are withheld because the knots of a coordinate do not resolve the field, as at a
+    cells as :func:`fit` without bases would take functions, or fewer where a search for the constants would take more
+    than ten seconds. Where errors are withheld because the knots of a coordinate do not resolve the field, as at a
     shock, that coordinate has twice as many, up to one function a label. For another space write
     ``fit(data, x=..., t=...).recover(equation)``.
 

@@ -349,7 +349,7 @@ def test_what_data_cannot_have_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     corner = scattered().where((scattered().x > 2) & (scattered().x < 2.5))
     with pytest.raises(xs.SingularSystemError, match="pass a larger penalty"):
         corner.spline.fit(space(), penalty=equation(1.0))
-    monkeypatch.setattr("xspline.pde.profile.problem.LARGEST_BAND", 1e3)
+    monkeypatch.setattr("xspline.pde.profile.problem.MAX_PAIRS", 1e3)
     with pytest.raises(TooLargeError, match="use fewer functions"):
         statistics().solve(equation(1.0))
 
