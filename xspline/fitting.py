@@ -17,8 +17,8 @@ from xspline.arguments import checked
 from xspline.labels.checks.robust import reweighted, without_contradicted
 from xspline.labels.errors import (
     check_arguments,
+    check_names,
     read_errors_name_labels,
-    unknown_name,
 )
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
@@ -656,9 +656,7 @@ def _read(
     axes = {name: axis_of(c) for name, c in coordinates.items()}
     variables: Iterable[xr.DataArray] = [data] if isinstance(data, xr.DataArray) else []
     if isinstance(data, xr.Dataset):
-        for dim in pooled:
-            if dim not in data.dims:
-                raise unknown_name(str(dim), "dimension", data.dims)
+        check_names(pooled, data.dims, "dimension")
         dims = {d for c in coordinates.values() for d in c.dims} | set(pooled)
         variables = fitted_variables(data, dims).values()
     warn_of_degrees(coordinates, axes)

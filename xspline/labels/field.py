@@ -14,7 +14,7 @@ from xspline import execution
 from xspline.arguments import checked
 from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.checks.look import look
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names
 from xspline.labels.evaluation import merged
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
 from xspline.labels.fine.field import Fine
@@ -697,8 +697,8 @@ class Field(FieldBase[Data]):
             )
         observed = {}
         for name, variable in self.variables.items():
-            if isinstance(data, xr.Dataset) and name not in data:
-                raise unknown_name(name, "variable of the data", data.data_vars)
+            if isinstance(data, xr.Dataset):
+                check_names([name], data.data_vars, "variable of the data")
             values = data if isinstance(data, xr.DataArray) else data[name]
             check_data(values)
             coordinates = {n: coordinate_of(values, n, default_labels=True) for n in self.space.names}

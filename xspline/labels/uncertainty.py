@@ -246,9 +246,8 @@ def along_roots(fit: Fit, parts: Iterable[Array], labels: int | None) -> Iterato
     They are so many that their values at some labels are as many numbers as `AT_ONCE`. None: at those of a chunk.
     """
     axis = len(fit.space.shape)
-    most = (
-        16 if labels is None else max(AT_ONCE // max(labels, 1), 1)
-    )  # a chunk holds about a sixteenth of them
+    # A chunk holds about a sixteenth of them.
+    most = 16 if labels is None else max(AT_ONCE // max(labels, 1), 1)
     for part in parts:
         for first in range(0, part.shape[axis], most):
             yield fit.along(ROOT, part[(slice(None),) * axis + (slice(first, first + most),)])

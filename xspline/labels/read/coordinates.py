@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from xspline.kernels import Group, Layout
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names, unknown_name
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, Regressors, Space, Union
 from xspline.spaces.basis import coordinate_in_errors
@@ -236,9 +236,8 @@ def arrange(
                 f"coordinate {name!r} spans {sorted(map(str, missing))}, but the data have dimensions {dims}"
             )
     pooled = tuple(pooled)
+    check_names(pooled, dims, "dimension")
     for dim in pooled:
-        if dim not in dims:
-            raise unknown_name(str(dim), "dimension", dims)
         if any(dim in span for span in spans):
             raise ValueError(
                 f"dimension {dim!r} is spanned by a fitted coordinate, so it cannot be pooled; leave out {dim}=None"

@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from xspline.execution import HolderCodes, Source, resources, type_of_blocks
-from xspline.labels.errors import label_text, place, unknown_name
+from xspline.labels.errors import check_names, label_text, place
 from xspline.labels.read.cells import cells_of, over_cells
 from xspline.labels.read.cf import auxiliary, cf_axis
 from xspline.labels.read.coordinates import Arrangement, arrange, floats, seam_once
@@ -457,8 +457,7 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
     if weights is None:
         return None
     if isinstance(weights, xr.Dataset):
-        if data.name not in weights:
-            raise unknown_name(str(data.name), "variable of the weights", weights.data_vars)
+        check_names([data.name], weights, "variable of the weights")
         weights = weights[data.name]
     if not isinstance(weights, xr.DataArray):
         raise TypeError(
