@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from xspline.pde.discovery.subsets import Parabola, Subset, size_cost
+from xspline.pde.discovery.subsets import CLEAR, Parabola, Subset, size_cost
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, SearchResult
 from xspline.pde.profile.problem import EquationProblem
@@ -21,6 +21,7 @@ from xspline.residuals.assumptions import SURELY
 from xspline.solve.direct.cholesky import TINY
 
 SEVERAL = 4  # sets that are fitted at a time, and terms of the largest set that a search starts from
+HASTY = 12  # factorisations of a set that is hardly the best
 ALIKE = 0.99  # cosine of two terms of the fitted field, from which either may stand for the other
 # Residual of the weak form over the least one, from which a set is no start: searches there wander.
 CLEARLY = 10.0
@@ -74,15 +75,21 @@ class Library:
         own = replace(constraint, equation=equation, parameters=powers)
         return replace(whole, constraints=replace(whole.constraints, parameters=powers, each=(own,)))
 
-    def fit(self, subset: Subset, coefficients: Mapping[str, Array], theta: Array) -> FittedModel:
+    def fit(
+        self, subset: Subset, coefficients: Mapping[str, Array], theta: Array, *, hasty: bool = False
+    ) -> FittedModel:
         """Return a model; a set that was fitted before is not fitted again.
 
-        The search starts from `coefficients` of each variable, [K..], and constants `theta` of all candidates, [k].
+        The search starts from `coefficients` of each variable, [K..], and constants `theta` of all candidates, [k]; a
+        hasty one is given up after a few steps.
         """
-        if subset in self.models:
-            return self.models[subset]
+        known = self.models.get(subset)
+        given_up = known is not None and math.isinf(known.bic) and known.result.steps <= HASTY
+        if known is not None and not (given_up and not hasty):
+            return known
         search = self.search(subset)
-        result = search.run(search.start(coefficients, theta[list(subset)]))
+        start = search.start(coefficients, theta[list(subset)])
+        result = search.run(start, HASTY) if hasty else search.run(start)
         rss = max(result.rss, 0.0) + self.floor
         bic = self.count * math.log(rss / self.count) + size_cost(len(subset), self.size, self.count)
         own = search.data.with_reference(result.state.row)
@@ -204,12 +211,14 @@ def explore(library: Library) -> None:
     coefficients = library.problem.coefficients
     library.fit((), coefficients, np.zeros(library.size))
     for subset in library.weak_starts():
-        library.fit(subset, coefficients, library.weak_constants(subset))
+        library.fit(subset, coefficients, library.weak_constants(subset), hasty=True)
     done: set[Subset] = set()
     while (model := library.ranked()[0]).subset not in done:
         done.add(model.subset)
         if (parabola := library.linearised(model)) is not None:
-            for _, subset in parabola.ranked(SEVERAL):
-                library.fit(subset, model.coefficients, library.theta(model))
+            nearest = parabola.ranked(SEVERAL)
+            for cost, subset in nearest:
+                hasty = cost - nearest[0][0] >= CLEAR
+                library.fit(subset, model.coefficients, library.theta(model), hasty=hasty)
         for subset in library.alternatives(model):
-            library.fit(subset, coefficients, library.weak_constants(subset))
+            library.fit(subset, coefficients, library.weak_constants(subset), hasty=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from xspline.pde.profile.axes import Array
-from xspline.pde.profile.gauss_newton import CLOSE, ConstrainedLeastSquares, SearchResult
+from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, SearchResult
 from xspline.pde.profile.normal_equations import belonging, directions, solve_information
 from xspline.pde.results import LEVEL, ROUGH
 from xspline.pde.text.equation import Power
@@ -20,6 +20,7 @@ from xspline.pde.text.low_terms import LowTerm
 from xspline.residuals.assumptions import CHANCE
 from xspline.solve.direct.cholesky import TINY
 from xspline.solve.smoothing.newton import STEPS
+from xspline.solve.smoothing.resolution import SEEN
 from xspline.solve.system import MAX_BIAS
 
 WIDEST = 30.0  # standard errors: an interval that has no end so far out has none
@@ -268,7 +269,7 @@ def _end(
         error = math.copysign(float(search.stderr(there.linear, result.rss)[constant]), unit)
         seen = -there.wish[constant] / error
         state = there.state
-        if abs(seen - target) < 2 * CLOSE:
+        if abs(seen - target) < 2 * SEEN:
             return at, moved
         if seen < target:
             inside = (at, float(seen))

@@ -26,8 +26,8 @@ TINY = (8 * float(np.finfo(np.float32).eps)) ** 2
 # function. Measured on waves and random walks.
 CROWDED = 0.8  # share of the functions that are in use
 ABOVE_NOISE = 10.0  # power of the finest quarter of them, over noise; below 3 where more knots change nothing
-# What that quarter contributes to the variance of residuals, as a share. Residuals of that share of the spread of the
-# data are too small to matter, and so are repeated records of that share of all.
+# The share that somebody sees: what that quarter contributes to the variance of residuals, residuals beside the spread
+# of the data, repeated records among all, a change of a constant beside its error. Chosen.
 SEEN = 0.01
 
 
