@@ -23,7 +23,6 @@ from xspline.solve.direct.cholesky import TINY
 from xspline.spaces import Frame, Space
 from xspline.sums import Gram, matrix_entries
 
-TOGETHER = 4  # tests that are multiplied at a time: fewer leave more numbers to add, more have more zeros
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,12 +164,16 @@ class Jacobian:
 
     @cached_property
     def _groups(self) -> list[tuple[slice, Integers, Integers, Integers]]:
-        """Groups of tests of the second coordinate: their pairs, test and function of each pair, all functions."""
+        """Groups of tests of the second coordinate: their pairs, test and function of each pair, all functions.
+
+        As many are together as there are functions at one place: fewer leave more numbers to add, more have more zeros.
+        """
         second = self.order.axes[1:2]
         test, function = self._places(second[0]) if second else (np.zeros(1, np.int64), np.zeros(1, np.int64))
         tests = int(test.max()) + 1
         starts = np.searchsorted(test, np.arange(tests + 1))
-        ends = [*range(0, tests, TOGETHER), tests]
+        together = self.order.frame.offsets[second[0]] if second else 1
+        ends = [*range(0, tests, together), tests]
         spans = [slice(*starts[[a, b]].tolist()) for a, b in itertools.pairwise(ends)]
         return [(s, test[s] - test[s][0], function[s], np.unique(function[s])) for s in spans]
 
