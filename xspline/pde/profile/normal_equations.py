@@ -24,7 +24,6 @@ from xspline.spaces import Frame, Space
 from xspline.sums import Gram, matrix_entries
 
 
-
 @dataclass(frozen=True, eq=False)
 class BandOrder:
     """Coefficients of several variables in one row: outermost coordinate, next coordinate, variable, other ones.
