@@ -30,11 +30,11 @@ from xspline.sums import Gram
 
 # Strengths are in units of `even`, at which a part of the penalty weighs as much as the data on the diagonal; at TINY
 # of it neither roughness nor equation is seen.
-# At 1e3 of the data or of the roughness a field obeys the equation but for rounding errors of log|Λ|₊: 0.02 of the
-# score, and 0.5 at 1e5.
+# At 1e3 a field obeys the equation but for rounding errors of log|Λ|₊: 0.02 of the score, and 0.5 at 1e5.
 STRONGEST = 1e3
 # Of roughness and equation: the field hardly knows it, or obeys it.
 STARTS = ((1e-2, 1e-3), (1e-2, STRONGEST))
+RATIO = 1e5  # weight of the equation over the roughness up to which log|Λ|₊ is computed: rounding changes it by 0.1
 
 
 @dataclass(frozen=True)
@@ -251,12 +251,12 @@ class EquationPrior:
     def _log_prior(self, strengths: Array, rough: list[Array]) -> tuple[float, Array, float]:
         """log|Λ|₊ up to a constant, and tr(Λ⁺R) of each roughness and of all.
 
-        Where the equation outweighs the roughness by more than `STRONGEST`, rounding would decide: tr(Λ⁺R) falls
-        towards the directions that the equation leaves free, its excess as 1/λ, and log|Λ|₊ grows by the rest.
+        Where the equation outweighs the roughness by more than `RATIO`, rounding would decide: tr(Λ⁺R) falls towards
+        the directions that the equation leaves free, its excess as 1/λ, and log|Λ|₊ grows by the rest.
         """
         held = math.prod(self.equation.shape)
         weight = sum(float(part[:, 0].sum()) for part in rough) / float(self.observed[:, 0].sum())
-        capped = np.append(strengths[:-1], min(strengths[-1], STRONGEST * weight * self.even[-1]))
+        capped = np.append(strengths[:-1], min(strengths[-1], RATIO * weight * self.even[-1]))
         factor = BandCholesky(_pinned(self.matrix(capped), self.pins))
         traces = _traces(factor, [_pinned(part, self.pins, 0.0) for part in rough])
         total = float(traces.sum())
