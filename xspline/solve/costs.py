@@ -92,7 +92,7 @@ class CostModel:
     least_draws: int = 4  # the fewest of REML, where they only steer. Chosen.
     # numbers that those of REML have together, and probes: the more coefficients, the less each draw scatters, as
     # 1 / √(draws · P), and log λ by some 0.003. Chosen.
-    drawn_numbers: int = 1 << 18
+    drawn_numbers: int = 200_000
 
     def draws(self, size: int, steering: bool = True) -> int:
         """Draws of P numbers for the second derivatives of a score, which steer a search or enter its gradient."""
