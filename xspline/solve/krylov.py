@@ -134,7 +134,7 @@ def norm_of(a: Array) -> Array:
     return np.sqrt(dot(a, a))
 
 
-def probes(sizes: Sequence[int], seed: int = 0) -> Array:
+def probes(sizes: Sequence[int], seed: int = 3) -> Array:
     """±1 at random, always the same: [count, K..], fewer of long vectors, which need fewer."""
     count = int(np.clip(COSTS.drawn_numbers // math.prod(sizes), 4, 16))
     bits = np.random.default_rng(seed).integers(0, 2, size=(count, *sizes), dtype=np.int8)
