@@ -78,7 +78,7 @@ ELSEWHERE: dict[str, Product] = {
     ),
     "A1B": Product(
         "A1B_north_america.nc", "240 years; blocks of 6 × 6 cells, 10 years", scenario, (), ("nearest", RBF),
-        {"time": slice(None, None, 20)}, {"latitude": 6, "longitude": 6, "time": 10}, days=360.0,
+        {"time": slice(None, None, 20)}, {"latitude": 6, "longitude": 6, "time": 10},
     ),
     "Baja": Table(
         "baja-bathymetry.csv.xz", "ship tracks, every 20th; blocks of half a degree", points("bathymetry_m", 20),
