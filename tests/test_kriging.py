@@ -48,3 +48,10 @@ def test_values_without_noise_have_finite_errors_and_no_warning(size: int) -> No
         stderr = field.stderr(values)
         assert float(abs(field.predict(values) - values).max()) < 2e-3
         assert float(stderr.max()) < 2e-3
+
+
+def test_a_map_that_is_flat_in_a_part_warns_of_nothing() -> None:
+    """As the height of the sea in a map of heights, or ice where there is none."""
+    x = np.linspace(0, 9, 60)
+    data = xr.DataArray((np.sin(x[:, None]) * np.cos(x)).clip(0), {"x": x, "y": x}, ["x", "y"], name="u")
+    assert float(data.where(data.x < 4, 0.0).spline.fit().summary().rmse) < 1e-2
