@@ -281,21 +281,19 @@ class Nearby:
         if self.is_dense:
             return np.arange(len(at)), np.array([0, len(at)]), self.pyramid.places[:1]
         tree, metric, d = self.pyramid.trees[0], self.pyramid.metric, self.places.coordinates
-        corner, left, parts, middles = SHARED * _radius(NEIGHBOURS[0], d), np.arange(len(at)), [], []
+        width, left, parts, middles = block_width(d), np.arange(len(at)), [], []
         while left.size:
-            width = 2 * corner / math.sqrt(d)
-            index, block = np.unique(
-                np.floor(at[left] / (width * metric) + CORNER), axis=0, return_inverse=True
-            )
+            index, block = np.unique(np.floor(at[left] / (width * metric) + CORNER), axis=0, return_inverse=True)
             centres, block = (index + 0.5 - CORNER) * width, block.ravel()
             reach = tree.query(centres, [NEIGHBOURS[0]])[0][:, 0]
+            corner = width * math.sqrt(d) / 2
             whole = (corner <= math.sqrt(SHARED) * reach) | (reach == 0)
             order = left[np.argsort(block, kind="stable")]
             blocks = np.split(order, np.cumsum(np.bincount(block, minlength=len(index)))[:-1])
             parts += [blocks[i] for i in np.flatnonzero(whole)]
             middles.append(centres[whole] * metric)
-            left, corner = left[~whole[block]], corner / 2
-        starts = np.concatenate([[0], np.cumsum([part.size for part in parts])]).astype(np.int64)
+            left, width = left[~whole[block]], width / 2
+        starts = np.cumsum([0, *(part.size for part in parts)])
         return np.concatenate(parts), starts, np.concatenate(middles)
 
     @property
