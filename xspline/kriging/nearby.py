@@ -283,7 +283,9 @@ class Nearby:
         tree, metric, d = self.pyramid.trees[0], self.pyramid.metric, self.places.coordinates
         width, left, parts, middles = block_width(d), np.arange(len(at)), [], []
         while left.size:
-            index, block = np.unique(np.floor(at[left] / (width * metric) + CORNER), axis=0, return_inverse=True)
+            index, block = np.unique(
+                np.floor(at[left] / (width * metric) + CORNER), axis=0, return_inverse=True
+            )
             centres, block = (index + 0.5 - CORNER) * width, block.ravel()
             reach = tree.query(centres, [NEIGHBOURS[0]])[0][:, 0]
             corner = width * math.sqrt(d) / 2
