@@ -273,13 +273,30 @@ class Nearby:
         return np.asarray((p.values[own] - combined.mean) / np.sqrt(variance + noise))
 
     def in_blocks(self, at: Array) -> tuple[Index, Index, Array]:
-        """Return an order of places [n, D] by blocks, where each block begins, and the middles of blocks [b, D]."""
+        """Return an order of places [n, D] by blocks, where each block begins, and the middles of blocks [b, D].
+
+        Where observations are dense, as those of a grid near a pole, blocks are halved until the nearest observations
+        reach well beyond the corners. The block of a place hangs on observations alone, not on the other places.
+        """
         if self.is_dense:
             return np.arange(len(at)), np.array([0, len(at)]), self.pyramid.places[:1]
-        width = block_width(self.places.coordinates) * self.pyramid.metric
-        index, block = np.unique(np.floor(at / width + CORNER), axis=0, return_inverse=True)
-        starts = np.concatenate([[0], np.cumsum(np.bincount(block.ravel(), minlength=len(index)))])
-        return np.argsort(block.ravel(), kind="stable"), starts, (index + 0.5 - CORNER) * width
+        tree, metric, d = self.pyramid.trees[0], self.pyramid.metric, self.places.coordinates
+        width, left, parts, middles = block_width(d), np.arange(len(at)), [], []
+        while left.size:
+            index, block = np.unique(
+                np.floor(at[left] / (width * metric) + CORNER), axis=0, return_inverse=True
+            )
+            centres, block = (index + 0.5 - CORNER) * width, block.ravel()
+            reach = tree.query(centres, [NEIGHBOURS[0]])[0][:, 0]
+            corner = width * math.sqrt(d) / 2
+            whole = (corner <= math.sqrt(SHARED) * reach) | (reach == 0)
+            order = left[np.argsort(block, kind="stable")]
+            blocks = np.split(order, np.cumsum(np.bincount(block, minlength=len(index)))[:-1])
+            parts += [blocks[i] for i in np.flatnonzero(whole)]
+            middles.append(centres[whole] * metric)
+            left, width = left[~whole[block]], width / 2
+        starts = np.cumsum([0, *(part.size for part in parts)])
+        return np.concatenate(parts), starts, np.concatenate(middles)
 
     @property
     def wanted(self) -> tuple[int, ...]:

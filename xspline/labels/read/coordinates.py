@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from xspline.spaces.basis import coordinate_in_errors
 from xspline.spaces.conversions import are_one, converted, degrees_in
 from xspline.spaces.space import near_labels
 from xspline.sums import Tally
+
+_COMPASS = re.compile(r"degrees?[ _](north|south|east|west)", re.IGNORECASE)
 
 
 def coordinate_of(
@@ -50,8 +53,9 @@ def coordinate_of(
 
 
 def units_of(coordinate: xr.DataArray) -> str:
-    """Return the units that the attributes say; empty without any."""
-    return str(coordinate.attrs.get("units") or "")
+    """Return the units that the attributes say, "Degrees North" as "degrees_north"; empty without any."""
+    given = str(coordinate.attrs.get("units") or "").strip()
+    return given.lower().replace(" ", "_") if _COMPASS.fullmatch(given) else given
 
 
 def in_units_of(space: Space, coordinate: xr.DataArray, name: str) -> xr.DataArray:
