@@ -48,3 +48,12 @@ def test_values_without_noise_have_finite_errors_and_no_warning(size: int) -> No
         stderr = field.stderr(values)
         assert float(abs(field.predict(values) - values).max()) < 2e-3
         assert float(stderr.max()) < 2e-3
+
+
+def test_crowded_observations_are_neighbours_of_the_places_among_them() -> None:
+    """As a core of ice has them, whose youngest years are ten thousand times as dense as its oldest."""
+    age = np.geomspace(0.1, 1e3, 2001)
+    truth = np.sin(2 * np.log(age))
+    observed = np.where(np.arange(age.size) % 10 == 5, np.nan, truth)
+    field = xr.DataArray(observed, {"age": age}, name="u").spline.fit()
+    assert float(abs(field.predict() - truth).max()) < 0.05

@@ -33,6 +33,8 @@ SANDWICHED = 2500
 TAKEN = 20_000
 #: Independent errors beside as many as were fitted, at least.
 FEWEST_INDEPENDENT = 3
+#: Reach of neighbours, in widths of a cell of one observation, below which these are at one place.
+SMALLEST = 2.0**-20
 #: Blocks that are predicted at a time.
 TOGETHER = 128
 NORMAL = float(special.ndtri(0.975))
@@ -273,13 +275,31 @@ class Nearby:
         return np.asarray((p.values[own] - combined.mean) / np.sqrt(variance + noise))
 
     def in_blocks(self, at: Array) -> tuple[Index, Index, Array]:
-        """Return an order of places [n, D] by blocks, where each block begins, and the middles of blocks [b, D]."""
+        """Return an order of places [n, D] by blocks, where each block begins, and the middles of blocks [b, D].
+
+        Where observations are dense, as near a harbour, a block is smaller: its width is halved until the nearest
+        observations of its middle reach beyond its corners as they do on a complete grid.
+        """
         if self.is_dense:
             return np.arange(len(at)), np.array([0, len(at)]), self.pyramid.places[:1]
-        width = block_width(self.places.coordinates) * self.pyramid.metric
-        index, block = np.unique(np.floor(at / width + CORNER), axis=0, return_inverse=True)
-        starts = np.concatenate([[0], np.cumsum(np.bincount(block.ravel(), minlength=len(index)))])
-        return np.argsort(block.ravel(), kind="stable"), starts, (index + 0.5 - CORNER) * width
+        p, number = self.pyramid, NEIGHBOURS[0]
+        width = block_width(self.places.coordinates) * p.metric
+        reach = _radius(number, self.places.coordinates) / math.sqrt(2)  # halfway to that of the next width
+        orders, sizes, middles, left = [], [], [], np.arange(len(at))
+        while left.size:
+            index, block, counts = np.unique(
+                np.floor(at[left] / width + CORNER), axis=0, return_inverse=True, return_counts=True
+            )
+            middle = (index + 0.5 - CORNER) * width
+            crowded = p.trees[0].query(middle / p.metric, [number])[0][:, 0] < reach
+            crowded &= reach > SMALLEST
+            own, order = crowded[block.ravel()], np.argsort(block.ravel(), kind="stable")
+            orders.append(left[order[~own[order]]])
+            sizes.append(counts[~crowded])
+            middles.append(middle[~crowded])
+            left, width, reach = left[own], width / 2, reach / 2
+        starts = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+        return np.concatenate(orders), starts, np.concatenate(middles)
 
     @property
     def wanted(self) -> tuple[int, ...]:
