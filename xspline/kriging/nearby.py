@@ -33,8 +33,6 @@ SANDWICHED = 2500
 TAKEN = 20_000
 #: Independent errors beside as many as were fitted, at least.
 FEWEST_INDEPENDENT = 3
-#: Reach of neighbours, in widths of a cell of one observation, below which these are at one place.
-SMALLEST = 2.0**-20
 #: Blocks that are predicted at a time.
 TOGETHER = 128
 NORMAL = float(special.ndtri(0.975))
@@ -292,7 +290,7 @@ class Nearby:
             )
             middle = (index + 0.5 - CORNER) * width
             crowded = p.trees[0].query(middle / p.metric, [number])[0][:, 0] < reach
-            crowded &= reach > SMALLEST
+            crowded &= reach > np.finfo(np.float32).eps  # below it observations are at one place
             own, order = crowded[block.ravel()], np.argsort(block.ravel(), kind="stable")
             orders.append(left[order[~own[order]]])
             sizes.append(counts[~crowded])
