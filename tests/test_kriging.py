@@ -57,3 +57,21 @@ def test_crowded_observations_are_neighbours_of_the_places_among_them() -> None:
     observed = np.where(np.arange(age.size) % 10 == 5, np.nan, truth)
     field = xr.DataArray(observed, {"age": age}, name="u").spline.fit()
     assert float(abs(field.predict() - truth).max()) < 0.05
+
+
+def test_values_and_errors_take_one_look_at_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    from xspline.kriging.nearby import Nearby
+
+    rng = np.random.default_rng(0)
+    data = xr.DataArray(rng.normal(size=(40, 40)).cumsum(0).cumsum(1), dims=["x", "y"], name="u")
+    field = data.assign_coords(x=np.arange(40.0), y=np.arange(40.0)).spline.fit()
+    at = {"x": [0.5, 7.25], "y": [3.5]}
+    expected = field.predict(at), field.stderr(at)
+    looks, look = [], Nearby.predict
+    monkeypatch.setattr(Nearby, "predict", lambda self, *a, **k: looks.append(1) or look(self, *a, **k))
+    both = field.predict(at, stderr=True)
+    assert len(looks) == 1
+    xr.testing.assert_equal(both.u, expected[0])
+    xr.testing.assert_equal(both.u_stderr, expected[1])
+    field.interval(at, new=True)
+    assert len(looks) == 2
