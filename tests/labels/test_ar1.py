@@ -252,6 +252,18 @@ def test_labels_that_are_no_series_are_refused(data: xr.DataArray, message: str)
         xs.fit(data, time=xs.Polynomial(1, domain=("1990", "1999")), errors=xs.AR1("time"), **bases)
 
 
+def test_advice_for_numbers_is_none_for_times() -> None:
+    """Errors along the age of a core of ice cannot be shared out among periods of time."""
+    age = np.geomspace(1, 100, 400)
+    data = xr.DataArray(np.cumsum(np.sin(age**2)), {"age": age}, name="u")
+    with pytest.raises(ValueError, match=r"irregular: .*name parts that are independent, holder="):
+        xs.fit(data, age=xs.Polynomial(1), errors=xs.AR1("age"))
+    (found,) = (
+        f for f in xs.fit(data, age=xs.Polynomial(1)).check().concerns["u"] if f.subject == "structure"
+    )
+    assert "name parts, holder=..." in found.advice and "time" not in found.advice
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -245,6 +245,7 @@ def test_labels_of_another_kind_are_refused(axis: Axis, labels: object, match: s
         ("x", [], NUMBER),
         ("lon", [1.0], Axis(wrap=360.0, role="longitude")),
         ("Longitude", [1.0], Axis(wrap=360.0, role="longitude")),
+        ("long", [1.0], Axis(wrap=360.0, role="longitude")),
         ("lat", np.float32([1]), Axis(role="latitude")),
         ("time", [1.0], Axis(role="time")),
         ("t", ["2000", "2001-02"], Axis("time", role="time")),

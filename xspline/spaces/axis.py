@@ -16,7 +16,9 @@ from xspline.spaces import instants
 from xspline.spaces.instants import STANDARD, Array, Floats
 
 KINDS = ("number", "time", "timedelta")
-ROLES = {"lat": "latitude", "lon": "longitude"} | {role: role for role in ("latitude", "longitude", "time")}
+ROLES = {"lat": "latitude", "lon": "longitude", "long": "longitude"} | {
+    role: role for role in ("latitude", "longitude", "time")
+}
 
 
 @dataclass(frozen=True)

@@ -175,8 +175,9 @@ def _irregular(data: xr.DataArray, dim: str, along: Hashable, x: np.ndarray) -> 
     i = int(off.argmax())
     return (
         f"the labels of {dim!r} are irregular: {_label(data, along, i)} and {_label(data, along, i + 1)} are "
-        f"{distance[i] / step:.3g} steps apart, and errors=AR1({dim!r}) counts in whole steps; average over steps "
-        f"first, data.resample({dim}=...).mean(), or use errors='auto', which takes scores of periods"
+        f"{distance[i] / step:.3g} steps apart, and errors=AR1({dim!r}) counts in whole steps; average over equal "
+        f"steps first, or name parts that are independent, holder=..., and use stderr(method='scores'); of times "
+        f"data.resample({dim}=...).mean() averages, and errors='auto' takes periods for parts"
     )
 
 

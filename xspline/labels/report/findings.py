@@ -317,10 +317,16 @@ def _correlation(fit: Fit, correlated: Mapping[str, float]) -> Finding:
         # Who names parts has the jackknife; along several coordinates it is the field that functions do not follow.
         alone = fit.fine is None and len(fit.statistics.parts) == 1 and series == [*correlated]
         return Finding("structure", text, advice, warns=alone and 1 + rho > assumptions.UNEVEN * (1 - rho))
+    has_times = any(fit.space.axis(name).kind == "time" for name in fit.space.names)
+    parts = (
+        "errors='auto' asks periods of time, or holder='time.year'"
+        if has_times
+        else "name parts, holder=...,"
+    )
     advice = (
         "the functions cannot follow the field, or errors are correlated, and error bars are too short for either: "
         "fit() without bases follows what neighbours share, or take more functions; for errors that are correlated, "
-        "errors='auto' asks periods of time, or holder='time.year' and stderr(method='jackknife')"
+        f"{parts} and stderr(method='jackknife')"
     )
     return Finding("structure", text, advice)
 
