@@ -111,21 +111,6 @@ def test_every_layout_in_chunks(layout: str, lazy_coordinates: bool) -> None:
     assert worst(predicted.compute(), pooled.predict(), where=product) < EXACT
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_with_a_batch_dimension(layout: str) -> None:
-    make = LAYOUTS[layout]
-    one = make()
-    rng = np.random.default_rng(9)
-    other = one + rng.standard_normal(one.shape)
-    both = xr.concat([one, other], xr.Variable("member", [1, 2])).transpose(
-        one.dims[0], "member", *one.dims[1:]
-    )
-    field = both.spline.fit(BASES, penalty=0.1)
-    for member, alone in ((1, one), (2, other)):
-        expected = alone.spline.fit(BASES, penalty=0.1).predict()
-        assert worst(field.predict().sel(member=member), expected, where=alone) < EXACT
-
-
 def test_a_grid_given_as_points_is_the_same_field() -> None:
     grid = sst(months=16, gaps=0.1)
     points = grid.stack(obs=grid.dims).reset_index("obs")

@@ -98,18 +98,6 @@ def test_fields_in_files_remember_their_choice(pooled: xs.Field, tmp_path: objec
     assert opened.summary().attrs["smoothing"] == pooled.summary().attrs["smoothing"]
 
 
-def test_fit_without_arguments(product: xr.DataArray) -> None:
-    """A fine field about season and trend, from chunks too: there to a thousandth of a standard error."""
-    small = product[:24, ::2, ::3]
-    field = small.spline.fit()
-    assert field.space.names == ("lat", "lon", "time") and field._request.penalty == "reml"
-    some = small[::6]
-    assert float((some - field.predict(some)).std()) < 0.32
-    chunked = small.chunk(time=12).spline.fit()
-    away = chunked.predict(some) - field.predict(some)
-    assert float((abs(away) / field.stderr(some)).max()) < 1e-3
-
-
 def test_weight_on_one_cell_is_an_error(product: xr.DataArray) -> None:
     weights = xr.zeros_like(product, dtype=float)
     weights[:, 8, 8] = 1.0

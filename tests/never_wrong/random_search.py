@@ -1,19 +1,14 @@
 """Random fits through the public API, each held to a dense reference in long double.
 
-    python -m tests.never_wrong.random_search --cases 2000 --seed 0
-
-prints what came of the cases, and each that disagrees with what it was. A case is drawn from seed and number alone.
-The reference forms all rows of Φ, adds them up in long double, and knows nothing of blocks, masks, layouts or solvers.
+A case is drawn from seed and number alone. The reference forms all rows of Φ, adds them up in long double, and knows
+nothing of blocks, masks, layouts or solvers.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import math
-import traceback
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -470,27 +465,3 @@ def run(seed: int, number: int) -> str:
     except Exception as error:
         error.add_note(f"case {number} of seed {seed}: {case.what}")
         raise
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cases", type=int, default=2000)
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    outcomes: Counter[str] = Counter()
-    for number in range(arguments.first, arguments.first + arguments.cases):
-        try:
-            outcomes[run(arguments.seed, number)] += 1
-        except Exception:
-            outcomes["DISAGREES"] += 1
-            traceback.print_exc()
-    for outcome, count in outcomes.most_common():
-        print(f"{count:6d}  {outcome}")
-    raise SystemExit(outcomes["DISAGREES"] > 0)
-
-
-if __name__ == "__main__":
-    main()
