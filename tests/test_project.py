@@ -18,11 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def test_one_version() -> None:
-    assert xs.__version__ == PROJECT["version"]
-    assert f"## {xs.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     "command",
     [

@@ -65,18 +65,6 @@ def test_chunks_and_holders_do_not_matter(product: xr.DataArray, pooled: xs.Fiel
     np.testing.assert_allclose(computed.summary().tau, pooled.summary().tau, rtol=1e-10)
 
 
-def test_holders_choose_by_predicting_each_other(product: xr.DataArray) -> None:
-    field = product.spline.fit(BASES, holder="time.year", penalty="holders")
-    validation = field.cross_validate()
-    assert list(validation.holder.values) == ["2000", "2001", "2002", "2003"]
-    chosen = float((validation.rmse**2 * validation["count"]).sum())
-    np.testing.assert_allclose(chosen / float(validation["count"].sum()), field.summary().score, rtol=1e-8)
-    for factor in (0.1, 10.0):
-        other = xs.Roughness({name: factor * x for name, x in field.penalty.strength.items()})
-        scores = field.statistics.solve(other).cross_validate()
-        assert float((scores.rmse**2 * scores["count"]).sum()) > chosen
-
-
 def test_every_variable_has_its_own_smoothing(product: xr.DataArray) -> None:
     noisy = product + np.random.default_rng(0).normal(0, 3.0, product.shape)
     data = xr.Dataset({"sst": product, "noisy": noisy.assign_attrs(product.attrs)})

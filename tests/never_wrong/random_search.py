@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 
 import xspline as xs
+from tests import products
 from xspline.solve.select import NEARLY_SEPARABLE, SOLVERS
 
 EPS = float(np.finfo(np.float64).eps)
@@ -158,7 +159,7 @@ def _data(
     batch = tuple(d for d in ("m", "n") if rng.random() < 0.25)
     pooled = ("r",) if rng.random() < 0.1 else ()
     sizes |= {d: int(rng.integers(1, 5)) for d in (*batch, *pooled)}
-    rows = _rows(xr.DataArray(np.zeros(tuple(sizes.values())), coords, tuple(sizes)), space)
+    rows = products.rows(xr.DataArray(np.zeros(tuple(sizes.values())), coords, tuple(sizes)), space)
     truth = np.nan_to_num(rows @ rng.normal(size=space.size)).reshape(tuple(sizes.values()))
     values = truth + 0.1 * rng.normal(size=truth.shape)
     dtype = str(rng.choice(["float64", "float64", "float32", "int32", "int16"]))
@@ -242,17 +243,6 @@ def _degree(basis: Any) -> int | None:
 
 
 # --- the reference
-
-
-def _rows(data: xr.DataArray, space: xs.Space, orders: Sequence[int] | None = None) -> np.ndarray:
-    """Φ of each value, in the order of the values: [N, P]; NaN outside a domain."""
-    out = np.ones((data.size, 1))
-    for j, (n, features) in enumerate(zip(space.names, space.features, strict=True)):
-        x = data[n].broadcast_like(data).transpose(*data.dims).values.ravel()
-        with np.errstate(invalid="ignore"):
-            columns = features.design(x, 0 if orders is None else orders[j])
-        out = (out[:, :, None] * columns[:, None, :]).reshape(len(out), -1)
-    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,7 +345,7 @@ def check(case: Case, rng: np.random.Generator) -> str:
     members = []
     for i in range(batched.sizes["_member"]):
         own, w = (x.isel(_member=i, drop=True).transpose(*dims) for x in (batched, batched_weights))
-        phi = _rows(own, space)
+        phi = products.rows(own, space)
         members.append(reference(phi, own.values.ravel().astype(float), w.values.ravel(), matrix))
     try:
         field, outcome = case.fit(case.solver), "agrees"
@@ -407,10 +397,10 @@ def _compare(case: Case, field: xs.Field[Any], members: list[Reference], rng: np
     along = next((n for n in space.names if order[n]), None)
     c = by_member(field.coefficients, *(f"{n}_basis" for n in space.names)).reshape(space.size, -1)
     answers: list[tuple[np.ndarray, np.ndarray]] = [
-        (_rows(target, space), by_member(field.predict(at, extrapolate=True), "target"))
+        (products.rows(target, space), by_member(field.predict(at, extrapolate=True), "target"))
     ]
     if along is not None:
-        rows = _rows(target, space, [int(n == along) for n in space.names])
+        rows = products.rows(target, space, orders=[int(n == along) for n in space.names])
         answers.append((rows, by_member(field.derivative(at, {along: 1}, extrapolate=True), "target")))
     found = field.summary()
     summary = {k: by_member(found[k]) for k in ("count", "edf", "rmse")}

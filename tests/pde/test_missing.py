@@ -76,19 +76,6 @@ def test_the_line_has_what_is_known_and_all_equations() -> None:
     assert (abs(both.estimate - [0.1, 0.1, -0.2]) < 3 * both.stderr).all()
 
 
-@pytest.mark.parametrize("noise", [0.0, pytest.param(1e-6, marks=pytest.mark.slow), 1e-3])
-def test_of_one_mode_only_a_combination_is_told(noise: float) -> None:
-    x = np.linspace(0, 6, 50)
-    t = np.linspace(0, 2, 30)
-    u = np.exp(-0.1 * t)[:, None] * np.sin(x) + noise * np.random.default_rng(0).standard_normal((30, 50))
-    found = xs.recover(xr.DataArray(u, {"t": t, "x": x}, name="u"), "u_t = a*u_xx + b*u")
-    assert np.isnan(found.stderr).all() and np.isnan(found.lower).all()
-    assert "do not tell a and b apart (only b - a, about -0.1" in found.attrs["checks"]
-    more = u + 0.3 * np.exp(-0.4 * t)[:, None] * np.sin(2 * x)
-    found = xs.recover(xr.DataArray(more, {"t": t, "x": x}, name="u"), "u_t = a*u_xx + b*u")
-    assert (abs(found.estimate - [0.1, 0.0]) < 4 * found.stderr).all()
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:u. .* functions along 'x' are in use")
 def test_knots_that_do_not_resolve_a_front_print_a_line_that_does_as_data_do_by_themselves() -> None:
