@@ -48,3 +48,21 @@ def test_values_without_noise_have_finite_errors_and_no_warning(size: int) -> No
         stderr = field.stderr(values)
         assert float(abs(field.predict(values) - values).max()) < 2e-3
         assert float(stderr.max()) < 2e-3
+
+
+def test_values_and_errors_take_one_look_at_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    from xspline.kriging.nearby import Nearby
+
+    rng = np.random.default_rng(0)
+    data = xr.DataArray(rng.normal(size=(40, 40)).cumsum(0).cumsum(1), dims=["x", "y"], name="u")
+    field = data.assign_coords(x=np.arange(40.0), y=np.arange(40.0)).spline.fit()
+    at = {"x": [0.5, 7.25], "y": [3.5]}
+    expected = field.predict(at), field.stderr(at)
+    looks, look = [], Nearby.predict
+    monkeypatch.setattr(Nearby, "predict", lambda self, *a, **k: looks.append(1) or look(self, *a, **k))
+    both = field.predict(at, stderr=True)
+    assert len(looks) == 1
+    xr.testing.assert_equal(both.u, expected[0])
+    xr.testing.assert_equal(both.u_stderr, expected[1])
+    field.interval(at, new=True)
+    assert len(looks) == 2

@@ -30,9 +30,11 @@ import xarray as xr
 import xspline as xs
 from benchmarks import measure
 from benchmarks.contest import budgets, peers, scores
+from benchmarks.contest.elsewhere import ELSEWHERE
 from benchmarks.contest.scores import Row
 from benchmarks.contest.sets import CONTEST, SEED, SETS, WITHHELD, Problem, path_of, withheld
 
+ALL_SETS = {**SETS, **ELSEWHERE}
 TABLES = ("contest", "sets", "seconds", "nino")
 ROWS = ("bare", "hand", "peers", "published")
 BY_DEFAULT = ("bare", "peers", "published")
@@ -70,7 +72,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="which kinds of rows (default: all but those by hand; --quick: all)",
     )
     parser.add_argument(
-        "--sets", choices=tuple(SETS), nargs="*", default=tuple(SETS), help="of the further sets"
+        "--sets",
+        choices=tuple(ALL_SETS),
+        nargs="*",
+        default=tuple(SETS),
+        help="of the further sets (default: those that the defaults were looked at with)",
     )
     parser.add_argument(
         "--seeds", type=int, nargs="*", default=(SEED,), help="of what is withheld of the further sets"
@@ -162,7 +168,7 @@ def counts(problem: Problem, args: argparse.Namespace) -> str:
 
 def problems(name: str, args: argparse.Namespace) -> Iterator[tuple[int, Problem]]:
     """Each way of withholding values of a set, with its seed; none where the set is not at hand."""
-    product = SETS[name]
+    product = ALL_SETS[name]
     data = product.open(args.data, quick=args.quick)
     if data is None:
         return
@@ -177,7 +183,7 @@ def one_set(name: str, args: argparse.Namespace) -> Iterator[tuple[object, ...]]
     for seed, problem in problems(name, args):
         ours, others = list(of_library(problem, args)), list(of_peers(problem, args))
         measure.table(
-            f"contest, {name} ({SETS[name].what}): {counts(problem, args)}; {load()}",
+            f"contest, {name} ({ALL_SETS[name].what}): {counts(problem, args)}; {load()}",
             ("seed", *scores.HEADER, "RMSE / RBF"),
             [(seed, *row.cells(), over_rbf(row, others)) for row in [*ours, *others]],
         )
@@ -273,7 +279,7 @@ def region_mean(sst: xr.DataArray) -> xr.DataArray:
 def run(args: argparse.Namespace) -> None:
     args.seconds = 3.0 if args.quick and args.seconds is None else args.seconds
     args.rows = args.rows or (ROWS if args.quick else BY_DEFAULT)
-    files = [product.file for product in (CONTEST, *SETS.values())]
+    files = [product.file for product in (CONTEST, *(ALL_SETS[name] for name in args.sets))]
     missing = [file for file in dict.fromkeys(files) if not path_of(file, args.data).is_file()]
     if missing:
         print(f"contest: skipped, neither --data nor XSPLINE_DATA_DIR holds {', '.join(missing)}")

@@ -590,11 +590,10 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         once: Iterable[str] = (),
     ) -> Any:
         """Return values, or derivatives, with their errors where these are requested, without the labels `once`."""
+        # Errors first: they find values on their way (`Target.known`).
+        errors: Any = None if requested is None else self._errors(target, orders, device, requested)
         values = self._each(lambda fit: evaluation.evaluate(fit, target, orders, device)).drop_vars(once)
-        if requested is None:
-            return values
-        errors: Any = self._errors(target, orders, device, requested)
-        return merged([values, errors.drop_vars(once)])
+        return values if errors is None else merged([values, errors.drop_vars(once)])
 
     def _errors(
         self, target: targets.Target, orders: Mapping[str, int], device: str | None, requested: Requested

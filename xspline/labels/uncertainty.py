@@ -463,6 +463,7 @@ def _sandwich(fit: Fit) -> tuple[Array, Array | None, Array]:
     space, frame, batch = fit.space, fit.space.frame, fit.variable.batch_shape
     factorisation = fit.solved.factorisation
     penalised = bool(fit.known_penalty.bound(fit.total.gram, space).gram(space).terms)
+    penalised = penalised and factorisation.knows_inverse
     roots, evens = [], []
     for member in members:
         root, even = (np.zeros((space.size, space.size)),) * 2
@@ -472,17 +473,18 @@ def _sandwich(fit: Fit) -> tuple[Array, Array | None, Array]:
             rows = member.cell_means(functools.partial(rows_of, space))
             weighted = counts[:, None] * rows
             root = _root(weighted.T @ errors @ weighted)
-            even = _root(rows.T @ weighted)
+            even = _root(rows.T @ weighted) if penalised else even
         roots.append(root)
         evens.append(even)
         alike.append(freedom)
-    shape = (*frame.sizes, space.size, *batch)
-    solved = [np.stack(parts, axis=-1).reshape(shape) for parts in (roots, evens)]
     weight = fit.total.weight / np.maximum(fit.total.count, 1)
-    data = None
-    if penalised and factorisation.knows_inverse:
-        data = factorisation.solve(solved[1] * np.sqrt(weight))
-    return factorisation.solve(solved[0] * weight), data, np.array(alike).reshape(batch)
+
+    def solved(parts: list[Array], size: Any) -> Array:
+        shape = (*frame.sizes, space.size, *batch)
+        return factorisation.solve(np.stack(parts, axis=-1).reshape(shape) * size)
+
+    data = solved(evens, np.sqrt(weight)) if penalised else None
+    return solved(roots, weight), data, np.array(alike).reshape(batch)
 
 
 def _root(matrix: Array) -> Array:

@@ -132,14 +132,20 @@ class Fine:
         self, space: Space, target: Target, batch: Mapping[Hashable, int], orders: Mapping[str, int]
     ) -> xr.DataArray:
         """Return values or derivatives at the labels of a target, over the dimensions of these and of the batch."""
+        if (known := target.known.get(self._key(orders))) is not None:
+            return known[0]
         return self._applied(space, target, batch, orders, with_variance=False)[0]
 
     def errors(
         self, space: Space, target: Target, batch: Mapping[Hashable, int], orders: Mapping[str, int]
     ) -> tuple[xr.DataArray, xr.DataArray]:
         """Return the variance of the same, and how far the fine field makes good what the coarse one has wrong."""
-        variance, trust = self._applied(space, target, batch, orders, with_variance=True)
-        return variance, trust
+        predicted = self._applied(space, target, batch, orders, with_variance=True)
+        target.known[self._key(orders)] = predicted
+        return predicted[1], predicted[2]
+
+    def _key(self, orders: Mapping[str, int]) -> Hashable:
+        return id(self), frozenset(orders.items())
 
     def near(
         self, space: Space, target: Target, batch: Mapping[Hashable, int], distance: int
@@ -158,7 +164,7 @@ class Fine:
     ) -> tuple[xr.DataArray, ...]:
         numbered = {self.names.index(name): order for name, order in orders.items()}
         function = functools.partial(Fine._predicted, orders=numbered, with_variance=with_variance)
-        return self._apply(function, space, target, batch, [float, float] if with_variance else [float])
+        return self._apply(function, space, target, batch, [float] * (3 if with_variance else 1))
 
     def _apply(
         self, function: Any, space: Space, target: Target, batch: Mapping[Hashable, int], types: list[type]
@@ -192,7 +198,7 @@ class Fine:
 
     def _predicted(
         self, *columns: Array, orders: Mapping[int, int], with_variance: bool
-    ) -> Array | tuple[Array, Array]:
+    ) -> Array | tuple[Array, Array, Array]:
         """Predict at coordinates that broadcast against each other, the last of which numbers the members."""
         shape = np.broadcast_shapes(*(column.shape for column in columns))
         mean, variance, trust = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape)
@@ -202,7 +208,7 @@ class Fine:
                 continue
             predicted = member.predict(points, orders, with_variance=with_variance)
             mean[where], variance[where], trust[where] = predicted.mean, predicted.variance, predicted.trust
-        return (variance, trust) if with_variance else mean
+        return (mean, variance, trust) if with_variance else mean
 
     def _near(self, *columns: Array, distance: float) -> Array:
         shape = np.broadcast_shapes(*(column.shape for column in columns))

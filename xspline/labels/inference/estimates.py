@@ -51,7 +51,8 @@ class Estimate:
         noise: xr.DataArray | None,
     ) -> Estimate:
         """Evaluate a fit; `noise` is that of new observations, None for the field itself."""
-        value, stderr, batch = evaluated(fit), evaluated(fit, covariance), fit.variable.batch_dims
+        stderr, batch = evaluated(fit, covariance), fit.variable.batch_dims
+        value = evaluated(fit)
         degrees, scale = xr.DataArray(covariance.degrees, dims=batch), stderr
         if fit.fine is not None:  # its errors are stretched: those of 95 % are as of a normal distribution
             scale = stderr * (interval_factor(0.95) / interval_factor(0.95, degrees))

@@ -34,6 +34,8 @@ class Target:
     mask: int | xr.DataArray | xr.Dataset | None
     # of coordinates along which values are means over cells, as observations may be
     bounds: Mapping[str, xr.DataArray] = field(default_factory=dict)
+    # what fine fields say here, by field and orders of derivatives: values and errors take one look at neighbours
+    known: dict[Hashable, tuple[xr.DataArray, ...]] = field(default_factory=dict)
 
     def floats(
         self, space: Space, name: str, span: tuple[Hashable, ...], sizes: Mapping[Hashable, int]
