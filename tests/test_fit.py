@@ -38,11 +38,6 @@ def cuts(n: int) -> st.SearchStrategy[tuple[int, ...]]:
     return inner.map(lambda ends: tuple(np.diff([0, *ends, n]).tolist()))
 
 
-def test_pooled_equals_the_dense_definition(product: xr.DataArray, pooled: xs.Field) -> None:
-    dense = dense_prediction(product, pooled.space, 0.1)
-    assert worst(pooled.predict(), dense, where=product) < EXACT
-
-
 @FITS
 @given(st.data())
 def test_any_chunking_gives_the_pooled_field(

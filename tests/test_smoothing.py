@@ -78,14 +78,6 @@ def test_every_variable_has_its_own_smoothing(product: xr.DataArray) -> None:
     np.testing.assert_allclose(table.sel(variable="sst"), alone.summary()["lambda"], rtol=1e-10)
 
 
-def test_fields_in_files_remember_their_choice(pooled: xs.Field, tmp_path: object) -> None:
-    pooled.to_zarr(f"{tmp_path}/fit.zarr")
-    opened = xs.open_field(f"{tmp_path}/fit.zarr")
-    assert opened.penalty == pooled.penalty and opened._request.penalty == "reml"
-    xr.testing.assert_allclose(opened.summary(), pooled.summary())
-    assert opened.summary().attrs["smoothing"] == pooled.summary().attrs["smoothing"]
-
-
 def test_weight_on_one_cell_is_an_error(product: xr.DataArray) -> None:
     weights = xr.zeros_like(product, dtype=float)
     weights[:, 8, 8] = 1.0

@@ -151,11 +151,6 @@ TOLD: dict[str, tuple[Callable[[], Any], type[Exception] | type[Warning], str]] 
         ValueError,
         "units 'K' in one part",
     ),
-    "percent and shares": (
-        lambda: two(curve(units="%")[:100], curve(units="1")[100:]),
-        ValueError,
-        "has units '%' in one part and '1'",
-    ),
     "a circle in radians": (
         lambda: geographic(np.radians(LAT), np.radians(LON)).spline.fit(lat=5, lon=8, penalty=0.1),
         xs.FitWarning,
