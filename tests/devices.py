@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import array_api_strict
 import numpy as np
 import pytest
 
 from xspline.execution.device import gpu as execution
-
-
-class Device(Protocol):
-    """A place for arrays."""
-
-    device: Any
-
-    @property
-    def xp(self) -> Any: ...
-
-    @property
-    def memory(self) -> float: ...
-
-    def put(self, array: Any) -> Any: ...
-
-    def get(self, array: Any) -> np.ndarray: ...
-
-    def cholesky(self, matrix: Any) -> Any: ...
-
-    def triangular(self, root: Any, rhs: Any, transposed: bool) -> Any: ...
 
 
 class StandIn:
@@ -63,6 +43,10 @@ class Gpu(execution.Gpu):
     def put(self, array: Any) -> Any:
         array = np.asarray(array)
         return super().put(array.astype(array.dtype.newbyteorder("=")))
+
+
+Device = StandIn | Gpu
+"""A place for arrays."""
 
 
 @pytest.fixture(params=["stand-in", pytest.param("GPU", marks=pytest.mark.gpu)])

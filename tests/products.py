@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
@@ -57,12 +58,14 @@ def sst(
     return xr.DataArray(values.astype(np.float32), coords, ("time", "lat", "lon"), "sst", attrs)
 
 
-def rows(data: xr.DataArray, space: xs.Space, part: slice) -> np.ndarray:
+def rows(
+    data: xr.DataArray, space: xs.Space, part: slice = slice(None), orders: Sequence[int] | None = None
+) -> np.ndarray:
     """Return Φ for some values of the data, in the order of its dimensions: shape (values, coefficients)."""
     phi = np.ones((len(range(data.size)[part]), 1))
-    for name, features in zip(space.names, space.features, strict=True):
+    for j, (name, features) in enumerate(zip(space.names, space.features, strict=True)):
         labels = data[name].broadcast_like(data).transpose(*data.dims).values.ravel()[part]
-        columns = features.design(space.to_float(name, labels))
+        columns = features.design(space.to_float(name, labels), orders[j] if orders else 0)
         phi = (phi[:, :, None] * columns[:, None, :]).reshape(len(phi), -1)
     return phi
 

@@ -31,6 +31,7 @@ def recipe() -> dict[str, Any]:
 
 
 def test_one_version_everywhere() -> None:
+    assert xs.__version__ == PROJECT["version"] and f"## {xs.__version__}" in text("CHANGELOG.md")
     assert recipe()["context"]["version"] == recipe()["package"]["version"] == xs.__version__
     citation = yaml.safe_load(text("CITATION.cff"))
     assert str(citation["version"]) == xs.__version__ and citation["license"] == PROJECT["license"]

@@ -71,9 +71,6 @@ def test_errors_that_are_alike_in_space_and_time_are_covered_by_what_auto_takes(
     )
 
 
-# Simulated fields, and trends
-
-
 # Means over a box
 
 

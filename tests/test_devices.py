@@ -11,8 +11,8 @@ import pytest
 import xarray as xr
 
 import xspline as xs
+from tests.cupy_on_numpy.cupy import ndarray
 from tests.devices import Device, StandIn
-from tests.duck import Duck
 from tests.solve.cases import on
 from xspline import execution
 from xspline.solve import Resources
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*the knots limit the fit:xsplin
 def put(request: pytest.FixtureRequest) -> Put:
     """How an array gets to a GPU, or to what stands in for one."""
     if request.param == "duck":
-        return Duck
+        return ndarray
     import cupy
 
     return cupy.asarray
@@ -75,6 +75,13 @@ CASES: dict[str, tuple[Callable[[], xr.DataArray], dict[str, Any], dict[str, int
 def apart(a: xs.Field, b: xs.Field) -> float:
     """Largest difference of the coefficients, relative."""
     return float(np.abs(a.coefficients - b.coefficients).max() / np.abs(b.coefficients).max())
+
+
+def test_numpy_neither_reads_arrays_of_a_gpu_nor_mixes_with_them(put: Put) -> None:
+    there = put(np.ones(3))
+    for use in (np.asarray, np.ones(3).__add__, np.ones(3).dot):
+        with pytest.raises(TypeError, match=r"implicit|host array|Unsupported type"):
+            use(there)
 
 
 @pytest.mark.filterwarnings(

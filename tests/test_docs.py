@@ -75,7 +75,7 @@ def test_every_name_has_an_example() -> None:
     assert not list(without_example())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=[*NAMES, "README.md"])
 def test_pages_use_names_that_exist(page: Path) -> None:
     used = set(re.findall(r"\bxs\.([A-Za-z_]\w*)", page.read_text(encoding="utf-8")))
     assert not {name for name in used if not hasattr(xs, name)}

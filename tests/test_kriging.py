@@ -38,7 +38,7 @@ def test_slopes_of_the_likelihood_are_its_differences(nu: float) -> None:
         assert (high - low) / 2e-4 == pytest.approx(slope, abs=1e-3)
 
 
-@pytest.mark.parametrize("size", [60, 100])
+@pytest.mark.parametrize("size", [60, pytest.param(100, marks=pytest.mark.slow)])
 def test_values_without_noise_have_finite_errors_and_no_warning(size: int) -> None:
     """The covariance of the errors of their coarse cells is singular to rounding; a corner is no gross error."""
     x = np.linspace(0, 3, size)

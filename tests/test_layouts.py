@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xspline as xs
-from tests.products import dense_prediction, sst, worst
+from tests.products import dense_prediction, worst
 
 # Few functions leave much of their fields, which is no matter here.
 pytestmark = pytest.mark.filterwarnings("ignore:.*residuals of neighbours")
@@ -109,32 +109,6 @@ def test_every_layout_in_chunks(layout: str, lazy_coordinates: bool) -> None:
     predicted = field.predict()
     assert predicted.chunks is not None
     assert worst(predicted.compute(), pooled.predict(), where=product) < EXACT
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_with_a_batch_dimension(layout: str) -> None:
-    make = LAYOUTS[layout]
-    one = make()
-    rng = np.random.default_rng(9)
-    other = one + rng.standard_normal(one.shape)
-    both = xr.concat([one, other], xr.Variable("member", [1, 2])).transpose(
-        one.dims[0], "member", *one.dims[1:]
-    )
-    field = both.spline.fit(BASES, penalty=0.1)
-    for member, alone in ((1, one), (2, other)):
-        expected = alone.spline.fit(BASES, penalty=0.1).predict()
-        assert worst(field.predict().sel(member=member), expected, where=alone) < EXACT
-
-
-def test_a_grid_given_as_points_is_the_same_field() -> None:
-    grid = sst(months=16, gaps=0.1)
-    points = grid.stack(obs=grid.dims).reset_index("obs")
-    a, b = grid.spline.fit(BASES, penalty=0.1), points.spline.fit(BASES, penalty=0.1)
-    assert worst(b.predict(grid), a.predict(), where=grid) < EXACT
-    assert (
-        worst(b.predict().rename("p"), a.predict().stack(obs=grid.dims).reset_index("obs"), where=points)
-        < EXACT
-    )
 
 
 def test_missing_coordinates_and_points_outside() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import cftime
 import numpy as np
 import pytest
 import xarray as xr
@@ -96,16 +95,6 @@ def test_sea_ice_of_a_tripolar_grid(siconc: xr.DataArray) -> None:
     everywhere, poles = rmse(predicted - siconc), rmse((predicted - siconc).where(polar))
     print(f"CMIP6 sea ice: RMSE {everywhere:.2f} % everywhere, {poles:.2f} % poleward of 60 degrees")
     assert everywhere < 6 and poles < 0.25 * float(siconc.where(polar).std())
-
-
-def test_sea_ice_is_one_field_around_the_pole_and_the_year(siconc: xr.DataArray) -> None:
-    field = siconc[:, ::3, ::3].spline.fit(ICE, penalty=0.01)
-    west, east = (field.predict(latitude=80.0, longitude=x, time=siconc.time) for x in (0.0, 360.0))
-    np.testing.assert_allclose(west, east, rtol=1e-12)
-    start, end = (field.predict(latitude=80.0, longitude=[10.0, 300.0], time=t) for t in ("2020", "2021"))
-    np.testing.assert_allclose(start, end, rtol=1e-9)
-    middle = field.predict(latitude=80.0, longitude=10.0, time="2020-03-01")
-    assert isinstance(middle.time.item(), cftime.DatetimeNoLeap)
 
 
 def test_uneven_longitudes_without_a_gap_close_the_circle() -> None:

@@ -64,25 +64,3 @@ def test_coefficients_of_least_squares(
     coefficients = field.coefficients.transpose("time_basis", "lat", "lon").values
     np.testing.assert_array_equal(np.isnan(coefficients), np.isnan(expected))
     np.testing.assert_allclose(coefficients, expected, rtol=0, atol=1e-10 * np.nanmax(np.abs(expected)))
-
-
-@pytest.mark.parametrize("gaps", ["none", "land"])
-def test_trends_are_those_of_polyfit(gaps: str) -> None:
-    data = series(gaps, "f8")
-    with pytest.warns(xs.FitWarning, match="xs.AR1"):  # of the season, which a line leaves
-        field = data.spline.fit(time=xs.Polynomial(1))
-    ours = field.derivative(data.isel(time=[0]), time=1).isel(time=0)
-    theirs = data.polyfit("time", 1).polyfit_coefficients.sel(degree=1) * 1e9  # per nanosecond
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9 * float(np.abs(theirs).max()))
-
-
-@pytest.mark.parametrize("gaps", ["none", "land", "random"])
-def test_residuals_of_every_pixel(gaps: str) -> None:
-    data = series(gaps, "f4").astype("f8")
-    field = data.spline.fit(time=SEASONS)
-    residuals, summary = data - field.predict(), field.summary()
-    fitted = np.isfinite(field.coefficients).all("time_basis")
-    expected = np.sqrt((residuals**2).mean("time")).where(fitted)
-    np.testing.assert_allclose(summary["rmse"].where(fitted), expected, rtol=1e-9)
-    np.testing.assert_array_equal(summary["count"], data.notnull().sum("time"))
-    np.testing.assert_allclose(summary["edf"].where(fitted), xr.where(fitted, 4.0, np.nan), rtol=1e-9)

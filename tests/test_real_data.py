@@ -1,10 +1,8 @@
-"""The paper's model on a real product: NOAA ERSST v5 over the tropical Pacific, and holders cut at random."""
+"""The paper's model on a real product: NOAA ERSST v5 over the tropical Pacific."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +13,6 @@ from tests.products import dense_prediction, worst
 
 MODEL = {"lat": 13, "lon": xs.BSpline(23), "time": xs.Fourier(2, period="365.2425D") + xs.Polynomial(2)}
 EXACT = 1e-12
-
-
-def slow(cases: Iterable[Any]) -> list[Any]:
-    """Cases like those that run by default, for `-m slow`."""
-    return [pytest.param(*(c if isinstance(c, tuple) else (c,)), marks=pytest.mark.slow) for c in cases]
 
 
 @pytest.fixture(scope="module")
@@ -56,31 +49,6 @@ def test_the_papers_model(pacific: xr.DataArray, pooled: xs.Field) -> None:
     print(f"ERSST 2010-2020, tropical Pacific, P = 2093, ridge 0.1: RMSE {rmse:.4f} degC")
     np.testing.assert_allclose(pooled.summary()["rmse"], rmse, rtol=1e-9)
     assert rmse < 0.8
-
-
-@pytest.mark.parametrize("seed", [0, *slow(range(1, 4))])
-def test_random_chunkings_give_the_pooled_field(pacific: xr.DataArray, pooled: xs.Field, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    chunks = {}
-    for dim, n in pacific.sizes.items():
-        ends = np.sort(rng.choice(np.arange(1, n), size=rng.integers(0, 4), replace=False))
-        chunks[dim] = tuple(int(c) for c in np.diff([0, *ends, n]))
-    field = pacific.chunk(chunks).spline.fit(MODEL, penalty=0.1)
-    assert worst(field.predict(), pooled.predict(), where=pacific) < EXACT
-
-
-@pytest.mark.parametrize(("dim", "holders"), [("lat", 4), *slow([("time", 2), ("lon", 7)])])
-def test_holders_merge_to_the_pooled_field(
-    pacific: xr.DataArray, pooled: xs.Field, dim: str, holders: int
-) -> None:
-    rng = np.random.default_rng(holders)
-    owner = rng.integers(0, holders, pacific.sizes[dim])
-    parts = [
-        pacific.isel({dim: np.flatnonzero(owner == h)}).spline.statistics(pooled.space, holder=f"holder {h}")
-        for h in range(holders)
-    ]
-    merged = xs.merge(parts).solve(penalty=0.1)
-    assert worst(merged.predict(pacific), pooled.predict(), where=pacific) < EXACT
 
 
 def test_straight_from_the_file(data_dir: Path) -> None:

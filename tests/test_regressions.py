@@ -112,25 +112,6 @@ def test_smooth_in_space_with_reml() -> None:
     np.testing.assert_allclose(points.predict(dense), phi @ expected, atol=1e-7)
 
 
-def test_errors_that_remember_are_generalised_least_squares() -> None:
-    data = maps()[:, 0, 0] * 1.0
-    noise = np.random.default_rng(5).normal(0, 0.1, 240)
-    for k in range(1, 240):
-        noise[k] += 0.6 * noise[k - 1]
-    data = data + noise
-    field = data.spline.fit(time=BASIS, errors=xs.AR1("time"))
-    rho = float(field.summary().ar1)
-    phi = field.space.features[0].design(field.space.to_float("time", data.time.values))
-    lags = abs(np.subtract.outer(np.arange(240), np.arange(240)))
-    precise = np.linalg.inv(rho**lags)
-    expected = np.linalg.solve(phi.T @ precise @ phi, phi.T @ precise @ data.values)
-    assert 0.2 < rho < 0.8
-    np.testing.assert_allclose(field.coefficients, expected, rtol=1e-6)
-    with pytest.warns(xs.FitWarning, match="residuals of neighbours are correlated along time"):
-        plain = data.spline.fit(time=BASIS).coefficient("step", stderr=True)
-    assert float(field.coefficient("step", stderr=True).sst_step_stderr) > 1.3 * float(plain.sst_step_stderr)
-
-
 def test_outside_the_record_observations_are_left_out_and_counted() -> None:
     data, short = maps(), ENSO[:-12]
     basis = SEASON + xs.Step(str(MONTHS[100])) + xs.Regressors(aod=AOD, enso=short)

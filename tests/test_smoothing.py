@@ -65,18 +65,6 @@ def test_chunks_and_holders_do_not_matter(product: xr.DataArray, pooled: xs.Fiel
     np.testing.assert_allclose(computed.summary().tau, pooled.summary().tau, rtol=1e-10)
 
 
-def test_holders_choose_by_predicting_each_other(product: xr.DataArray) -> None:
-    field = product.spline.fit(BASES, holder="time.year", penalty="holders")
-    validation = field.cross_validate()
-    assert list(validation.holder.values) == ["2000", "2001", "2002", "2003"]
-    chosen = float((validation.rmse**2 * validation["count"]).sum())
-    np.testing.assert_allclose(chosen / float(validation["count"].sum()), field.summary().score, rtol=1e-8)
-    for factor in (0.1, 10.0):
-        other = xs.Roughness({name: factor * x for name, x in field.penalty.strength.items()})
-        scores = field.statistics.solve(other).cross_validate()
-        assert float((scores.rmse**2 * scores["count"]).sum()) > chosen
-
-
 def test_every_variable_has_its_own_smoothing(product: xr.DataArray) -> None:
     noisy = product + np.random.default_rng(0).normal(0, 3.0, product.shape)
     data = xr.Dataset({"sst": product, "noisy": noisy.assign_attrs(product.attrs)})
@@ -88,26 +76,6 @@ def test_every_variable_has_its_own_smoothing(product: xr.DataArray) -> None:
     assert table.dims == ("variable", "penalised")
     alone = product.spline.fit(BASES, penalty=xs.Roughness())
     np.testing.assert_allclose(table.sel(variable="sst"), alone.summary()["lambda"], rtol=1e-10)
-
-
-def test_fields_in_files_remember_their_choice(pooled: xs.Field, tmp_path: object) -> None:
-    pooled.to_zarr(f"{tmp_path}/fit.zarr")
-    opened = xs.open_field(f"{tmp_path}/fit.zarr")
-    assert opened.penalty == pooled.penalty and opened._request.penalty == "reml"
-    xr.testing.assert_allclose(opened.summary(), pooled.summary())
-    assert opened.summary().attrs["smoothing"] == pooled.summary().attrs["smoothing"]
-
-
-def test_fit_without_arguments(product: xr.DataArray) -> None:
-    """A fine field about season and trend, from chunks too: there to a thousandth of a standard error."""
-    small = product[:24, ::2, ::3]
-    field = small.spline.fit()
-    assert field.space.names == ("lat", "lon", "time") and field._request.penalty == "reml"
-    some = small[::6]
-    assert float((some - field.predict(some)).std()) < 0.32
-    chunked = small.chunk(time=12).spline.fit()
-    away = chunked.predict(some) - field.predict(some)
-    assert float((abs(away) / field.stderr(some)).max()) < 1e-3
 
 
 def test_weight_on_one_cell_is_an_error(product: xr.DataArray) -> None:

@@ -36,7 +36,6 @@ def space() -> Space:
 
 SPACE = space()
 LINE = Space({"t": BSpline(6, domain=(0.0, 1.0))})
-PLANE = Space({"lat": BSpline(7, domain=(0.0, 1.0)), "lon": BSpline(6, domain=(0.0, 1.0))})
 BATCH = Layout((Group((0,), (0,)),), (1, 2))
 
 
@@ -110,11 +109,6 @@ class Flaky:
         if tried < self.times:
             raise self.error(f"read {name} failed")
         return self.array[slices]
-
-    @property
-    def most_tries(self) -> int:
-        names = [path.name.rsplit("_", 1)[0] for path in self.directory.iterdir()]
-        return max(names.count(name) for name in set(names))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from distributed import Client, Scheduler, SpecCluster, Worker, get_task_stream
 
-from tests.duck import Duck
+from tests.cupy_on_numpy.cupy import ndarray
 from tests.execution.cases import (
     GRID,
     SHAPE,
@@ -98,12 +98,12 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> Moved:
     """A stand-in for CuPy whose arrays NumPy cannot read, and which notes what is moved."""
     shapes: Moved = []
 
-    def asarray(array: Any) -> Duck:
-        if isinstance(array, Duck):
+    def asarray(array: Any) -> ndarray:
+        if isinstance(array, ndarray):
             return array
         assert array.dtype.isnative and array.flags.c_contiguous
         shapes.append(array.shape)
-        return Duck(array.copy())
+        return ndarray(array.copy())
 
     module = fake_cupy(1)
     module.asarray = asarray  # type: ignore[attr-defined]

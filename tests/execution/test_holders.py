@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
 
@@ -77,23 +76,6 @@ def test_a_stored_chunk_of_several_holders_is_read_once(read: int) -> None:
     (by_holder,) = sums([with_holders(grid(reader), 0, SEASONS)], SPACE, limits=limits(read))
     assert len(by_holder) == 4
     assert sum(np.prod([s.stop - s.start for s in box]) for box in reader.reads) == np.prod(SHAPE)
-
-
-def test_a_block_of_several_holders_is_computed_once() -> None:
-    calls: list[tuple[int, ...]] = []
-
-    def counted(block: np.ndarray) -> np.ndarray:
-        calls.append(block.shape)
-        return block
-
-    lazy = chunked(values(), (10, 14, 12)).map_blocks(counted, dtype=float, meta=np.empty((0, 0, 0)))
-    source = with_holders(grid(lazy), 0, SEASONS)
-    with dask.config.set(scheduler="synchronous"):
-        sums([source], SPACE)
-        assert len(calls) == 3
-        lazy_holders = lazy_sums(source, SPACE)
-        compute([lazy_holders[code] for code in range(4)])
-    assert len(calls) == 6
 
 
 def test_lazy_sums_of_holders_are_computed_together() -> None:

@@ -62,12 +62,14 @@ def test_nothing_is_computed_or_read(monkeypatch: pytest.MonkeyPatch, data: Any)
 
 @pytest.mark.parametrize("form", [lambda y: chunked(y, (4, 5, 6)), lambda y: Array(y, (4, 5, 6))])
 def test_tasks_are_those_of_the_graph(form: Any) -> None:
-    source, sizes = grid(form(values())), limits(5000)
-    graph = dict(lazy_sums(source, SPACE, limits=sizes).dask)
-    # One more hands the sums of all variables over.
-    assert plan(source, SPACE, limits=sizes).tasks == 1 + sum(
-        isinstance(node, Task) for node in graph.values()
-    )
+    """Of a grid, and of independent fits, whose blocks are set side by side."""
+    data, sizes = form(values()), limits(5000)
+    members = Source(data, positions(SHAPE)[:1], (), BATCH, "sst")
+    for source, space in ((grid(data), SPACE), (members, LINE)):
+        graph = dict(lazy_sums(source, space, limits=sizes).dask)
+        # One more hands the sums of all variables over.
+        tasks = 1 + sum(isinstance(node, Task) for node in graph.values())
+        assert plan(source, space, limits=sizes).tasks == tasks
 
 
 def test_in_memory_there_are_no_tasks() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests import reference
 from tests.kernels.cases import CASES, EVENTS, MASKS, SPACE, WEIGHTS, block, grid, variants
 from xspline.kernels import Block, Layout, accumulate
-from xspline.spaces import BSpline, Fourier, Polynomial, Space
+from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
 
 
@@ -73,32 +73,6 @@ def test_read_only_input_is_left_alone() -> None:
     for array in (built.values, built.weights[0][1], *built.coordinates):
         array.setflags(write=False)
     check(built, layout)
-
-
-SPACES = {
-    "degree 1 and 2": Space({"x": BSpline(4, 1, domain=(0.0, 1.0)), "y": BSpline(5, 2, domain=(0.0, 1.0))}),
-    "degree 0": Space({"x": BSpline(4, 0, domain=(0.0, 1.0)), "y": Polynomial(0, domain=(0.0, 1.0))}),
-    "short circle": Space({"x": BSpline(4, domain=(0.0, 1.0), period=1.0), "y": Fourier(1, period=0.5)}),
-    "repeated knots": Space(
-        {
-            "x": BSpline(degree=2, knots=(0.0, 0.0, 0.0, 0.3, 0.5, 0.5, 0.5, 0.8, 1.0, 1.0, 1.0)),
-            "y": BSpline(4, domain=(0.0, 1.0)),
-        }
-    ),
-    "waves": Space({"x": Fourier(1, period=1.0), "y": BSpline(5, domain=(0.0, 1.0))}),
-    "arrow": Space(
-        {"x": Fourier(1, 0.4) + BSpline(9, 1, domain=(0.0, 1.0)), "y": BSpline(5, domain=(0.0, 1.0))}
-    ),
-    "arrow behind": Space(
-        {"x": BSpline(5, domain=(0.0, 1.0)), "y": Fourier(1, 0.4) + BSpline(11, 2, domain=(0.0, 1.0))}
-    ),
-    "spline in a union": Space(
-        {
-            "x": BSpline(8, 1, domain=(0.0, 1.0), period=1.0),
-            "y": Polynomial(2, domain=(0.0, 1.0)) + Fourier(1, 0.3),
-        }
-    ),
-}
 
 
 # The reference

@@ -38,6 +38,12 @@ def rough(slope: float, noise: float, shape: tuple[int, int, int], gaps: float =
     return xr.DataArray(values, coords, ("time", "lat", "lon"), "u")
 
 
+@pytest.fixture(scope="module")
+def line() -> xs.Field:
+    x = np.linspace(0, 10, 60)
+    return xr.DataArray(np.sin(x), {"x": x}, "x", "u").spline.fit()
+
+
 # ---- one field by labels, wherever anything else is asked for
 
 
@@ -86,18 +92,14 @@ def test_the_plan_of_many_values_on_a_grid_has_a_fine_field_that_little_of_them_
     ],
     ids=["recover", "discover", "constrain", "sample"],
 )
-def test_what_goes_with_single_fields_says_so(ask) -> None:
-    x = np.linspace(0, 10, 60)
-    field = xr.DataArray(np.sin(x), {"x": x}, "x", "u").spline.fit()
+def test_what_goes_with_single_fields_says_so(ask, line: xs.Field) -> None:
     told = "goes with the coefficients of a single field, and beside these there is a fine one"
     with pytest.raises(ValueError, match=told):
-        ask(field)
+        ask(line)
 
 
-def test_one_place_is_predicted_as_several_are() -> None:
-    x = np.linspace(0, 10, 60)
-    field = xr.DataArray(np.sin(x), {"x": x}, "x", "u").spline.fit()
-    assert float(field.predict(x=1.5)) == pytest.approx(float(field.predict(x=[1.5, 2.0])[0]), rel=1e-9)
+def test_one_place_is_predicted_as_several_are(line: xs.Field) -> None:
+    assert float(line.predict(x=1.5)) == pytest.approx(float(line.predict(x=[1.5, 2.0])[0]), rel=1e-9)
 
 
 def test_a_fine_field_needs_the_values_now() -> None:
@@ -184,9 +186,7 @@ def test_error_bars_of_gaps_hold_the_truth() -> None:
 
 
 @pytest.mark.parametrize("chunks", [10, {"x": 10}, {"x": (20, 40)}])
-def test_chunks_of_a_target_are_those_that_are_asked_for(chunks) -> None:
-    x = np.linspace(0, 10, 60)
-    field = xr.DataArray(np.sin(x), {"x": x}, "x", "u").spline.fit()
-    lazy = field.predict(chunks=chunks)
+def test_chunks_of_a_target_are_those_that_are_asked_for(chunks, line: xs.Field) -> None:
+    lazy = line.predict(chunks=chunks)
     assert sum(lazy.chunks[0]) == 60 and len(lazy.chunks[0]) > 1
-    np.testing.assert_allclose(lazy.compute(), field.predict(), rtol=1e-9)
+    np.testing.assert_allclose(lazy.compute(), line.predict(), rtol=1e-9)

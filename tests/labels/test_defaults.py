@@ -52,15 +52,6 @@ def test_a_global_monthly_product(data_dir: Path) -> None:
     assert space == data.spline.space(chosen)
 
 
-def test_the_tropical_part_of_it_is_not_closed(data_dir: Path) -> None:
-    with xr.open_dataset(data_dir / "ersst_v5_2010_2020.nc") as opened:
-        data = opened.sst.sel(lat=slice(30, -30), lon=slice(120, 280)).load()
-    assert single_for(data) == {"lat": xs.BSpline(18), "lon": xs.BSpline(43), "time": SEASONS}
-    field = data.spline.fit(penalty=1e-2)
-    assert field.space.periodic == (False, False, False)
-    assert float(field.summary()["rmse"]) < 0.8
-
-
 def test_moorings(data_dir: Path) -> None:
     with xr.open_dataset(data_dir / "tao_sst_5day.nc") as opened:
         reports = opened.load()

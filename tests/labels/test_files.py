@@ -8,9 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import xarray as xr
-import zarr
-from packaging.version import Version
 
 import xspline as xs
 from tests.products import sst
@@ -65,19 +62,6 @@ def test_writing_again_replaces(statistics: xs.Statistics, tmp_path: Path, name:
     write(statistics.collapse("b"), str(tmp_path / name), mode="w")
     assert read(tmp_path / name).holders == ("b",)
     assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-@pytest.mark.skipif(Version(zarr.__version__) < Version("3.1"), reason="zarr 3.0 warns of text of any kind")
-@pytest.mark.filterwarnings("error")
-def test_zarr_is_written_without_warnings_and_text_comes_back(tmp_path: Path) -> None:
-    data = sst(months=12).isel(lat=slice(0, 3)).assign_coords(lat=["north", "middle", "south"])
-    field = data.spline.fit({"time": xs.Polynomial(2)}, penalty=0)
-    field.to_zarr(tmp_path / "fit.zarr")
-    opened = xs.open_field(tmp_path / "fit.zarr")
-    xr.testing.assert_identical(opened.predict().lat, field.predict().lat)
-    assert opened.predict().lat.dtype.kind == "U"
-    field.statistics.to_netcdf(tmp_path / "fit.nc")
-    assert xs.open_statistics(tmp_path / "fit.nc").solve(0).predict().lat.dtype.kind == "U"
 
 
 def test_a_store_is_not_replaced_unless_asked(statistics: xs.Statistics, tmp_path: Path) -> None:

@@ -148,15 +148,22 @@ def test_auto_of_irregular_times_takes_scores_alone() -> None:
         assert "ar1" not in field.summary() and field.stderr(PLACE).attrs["method"] == "scores"
 
 
-def test_auto_of_institutions_that_merge_is_that_of_all_data() -> None:
+@pytest.fixture(scope="module")
+def institutions() -> tuple[xr.DataArray, xs.Statistics, xs.Statistics]:
+    """Data whose errors are alike in space and time, and the statistics of their two halves."""
     data = alike(0.6, 0.5)
     space = xs.space(data, PLANE)
     west, east = (
         xs.statistics(data.isel(lon=lon), space, holder=name, errors="auto")
         for name, lon in (("west", slice(0, 2)), ("east", slice(2, 4)))
     )
+    return data, west, east
+
+
+def test_auto_of_institutions_that_merge_is_that_of_all_data(institutions) -> None:
+    data, west, east = institutions
     west = xs.Statistics.from_dataset(west.to_dataset())
-    merged, whole = (west + east).solve(), xs.fit(data, space, errors="auto")
+    merged, whole = (west + east).solve(), xs.fit(data, east.space, errors="auto")
     np.testing.assert_allclose(merged.stderr(PLACE), whole.stderr(PLACE), rtol=1e-8)
     assert merged.stderr(PLACE).attrs["degrees_of_freedom"] == 15
     assert "west 1990-01-01 to" in str(merged.statistics)
@@ -182,13 +189,8 @@ def test_what_does_not_go_with_auto_is_said() -> None:
         xs.fit(data, PLANE).stderr(PLACE, method="scores")
 
 
-def test_a_total_keeps_the_periods_that_error_bars_follow_from() -> None:
-    data = alike(0.6, 0.5)
-    space = xs.space(data, PLANE)
-    west, east = (
-        xs.statistics(data.isel(lon=lon), space, holder=name, errors="auto")
-        for name, lon in (("west", slice(0, 2)), ("east", slice(2, 4)))
-    )
+def test_a_total_keeps_the_periods_that_error_bars_follow_from(institutions) -> None:
+    data, west, east = institutions
     whole = west + east
     total = xs.Statistics.from_dataset(whole.collapse("both").to_dataset())
     assert len(total.parts) == len(whole.periods) == len(whole.parts) // 2

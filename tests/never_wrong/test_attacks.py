@@ -126,32 +126,15 @@ TOLD: dict[str, tuple[Callable[[], Any], type[Exception] | type[Warning], str]] 
         xs.FitWarning,
         "of 120 values are up to",  # four, and what lies beside them
     ),
-    "complex numbers": (
-        lambda: curve(VALUES + 1j).spline.fit(x=20),
-        TypeError,
-        ".real and .imag parts apart",
-    ),
     "objects": (
         lambda: curve(VALUES.astype(object)).spline.fit(x=20),
         TypeError,
         r"convert it with .astype\(float\)",
     ),
-    "labels of NaN": (
-        lambda: curve(x=np.where(X == X[5], np.nan, X)).spline.fit(x=20),
-        xs.FitWarning,
-        "1 observations were left out because a label is NaN",
-    ),
     "dates that are missing": (
         lambda: dated(np.where(np.arange(120) == 3, np.datetime64("NaT"), DAYS.values)).spline.fit(time=20),
         xs.FitWarning,
         "1 observations were left out because a label is NaN, NaT",
-    ),
-    "time zones": (
-        lambda: dated(pd.date_range("2000-03-20", periods=120, freq="h", tz="Europe/Berlin")).spline.fit(
-            time=20
-        ),
-        TypeError,
-        r"times of a time zone \(all are UTC here\)",
     ),
     "calendars that are mixed": (
         lambda: dated(np.array(MIXED, object)).spline.fit(time=20),
@@ -163,25 +146,10 @@ TOLD: dict[str, tuple[Callable[[], Any], type[Exception] | type[Warning], str]] 
         ValueError,
         "a date of the 360_day calendar, the coordinate has the standard calendar",
     ),
-    "units that change between files": (
-        lambda: two(curve(units="K")[:100], curve(units="degC")[100:]),
-        ValueError,
-        "has units 'K' in one part and 'degC'",
-    ),
     "units that are lost": (
         lambda: two(curve(units="K")[:100], curve()[100:]),
         ValueError,
         "units 'K' in one part",
-    ),
-    "percent and shares": (
-        lambda: two(curve(units="%")[:100], curve(units="1")[100:]),
-        ValueError,
-        "has units '%' in one part and '1'",
-    ),
-    "weights in another order": (
-        lambda: curve().spline.fit(x=20, weights=weights(np.ones(120)).assign_coords(x=X[::-1])),
-        ValueError,
-        "have different labels",
     ),
     "a circle in radians": (
         lambda: geographic(np.radians(LAT), np.radians(LON)).spline.fit(lat=5, lon=8, penalty=0.1),

@@ -21,7 +21,7 @@ T = np.arange(400.0)
 V = np.sin(T / 60)
 
 
-def series(values: np.ndarray, labels: Any = T, step: int = 10) -> xr.DataArray:
+def series(values: np.ndarray, labels: Any = T, step: int = 20) -> xr.DataArray:
     return xr.DataArray(values, {"t": ("t", labels)}, "t", "v").chunk(t=step)
 
 
@@ -64,8 +64,8 @@ def test_other_dask_weights(tmp_path: Path) -> None:
 def test_other_dask_positions(tmp_path: Path) -> None:
     bases = {"t": xs.BSpline(20, domain=(0.0, 400.0))}
     for labels in (altered(T, by=40.0), T):
-        positions = xr.DataArray(labels, dims="obs").chunk(obs=10)
-        data = xr.DataArray(V, {"t": positions}, "obs", "v").chunk(obs=10)
+        positions = xr.DataArray(labels, dims="obs").chunk(obs=20)
+        data = xr.DataArray(V, {"t": positions}, "obs", "v").chunk(obs=20)
         assert_as_without(data, tmp_path, **bases)
 
 
@@ -90,7 +90,7 @@ def test_another_order_in_memory_is_other_data(tmp_path: Path) -> None:
 
 def test_the_same_name_is_not_the_same_data(tmp_path: Path) -> None:
     for values in (altered(V), V):
-        blocks = da.from_array(values, chunks=10, name="measured")
+        blocks = da.from_array(values, chunks=20, name="measured")
         assert_as_without(xr.DataArray(blocks, {"t": T}, "t", "v"), tmp_path)
 
 
@@ -121,7 +121,7 @@ def test_of_what_functions_make_nothing_is_kept(tmp_path: Path) -> None:
         data.data.map_blocks(np.vectorize(getitem, otypes=[float])),
         data.data.map_blocks(np.frompyfunc(getitem, 1, 1), dtype=float).astype(float),
         data.data.map_overlap(getitem, depth=1),
-        da.random.default_rng(0).random(400, chunks=10),
+        da.random.default_rng(0).random(400, chunks=20),
     ):
         no_sums_are_kept(data.copy(data=mapped), tmp_path)
 
@@ -131,7 +131,7 @@ def test_of_what_functions_make_nothing_is_kept(tmp_path: Path) -> None:
 
 def stored(folder: Path, form: str) -> xr.DataArray:
     if form == "netcdf":
-        with xr.open_dataset(folder / "v.nc", chunks={"t": 10}) as opened:
+        with xr.open_dataset(folder / "v.nc", chunks={"t": 20}) as opened:
             return opened.v
     chunks = {"lazy": None, "chunked": {}}[form]
     return xr.open_zarr(folder / "v.zarr", chunks=chunks, consolidated=False).v
@@ -140,10 +140,10 @@ def stored(folder: Path, form: str) -> xr.DataArray:
 def write(folder: Path, values: np.ndarray, form: str) -> None:
     data = xr.DataArray(values, {"t": T}, "t", "v").to_dataset()
     if form == "netcdf":
-        data.to_netcdf(folder / "new.nc", encoding={"v": {"chunksizes": (10,)}})
+        data.to_netcdf(folder / "new.nc", encoding={"v": {"chunksizes": (20,)}})
         (folder / "new.nc").replace(folder / "v.nc")
     else:
-        data.chunk(t=10).to_zarr(folder / "v.zarr", mode="w", consolidated=False)
+        data.chunk(t=20).to_zarr(folder / "v.zarr", mode="w", consolidated=False)
 
 
 @pytest.mark.parametrize("form", ["lazy", "chunked", "netcdf"])
@@ -171,7 +171,7 @@ def test_a_rewritten_chunk_of_a_store(tmp_path: Path, form: str) -> None:
 )
 def test_a_rewritten_chunk_elsewhere_than_on_a_disk(tmp_path: Path, make: Any) -> None:
     store = make()
-    xr.DataArray(V, {"t": T}, "t", "v").to_dataset().chunk(t=10).to_zarr(store, mode="w", consolidated=False)
+    xr.DataArray(V, {"t": T}, "t", "v").to_dataset().chunk(t=20).to_zarr(store, mode="w", consolidated=False)
     for changed in (False, False, True):
         before = kept(tmp_path)
         if changed:

@@ -37,15 +37,6 @@ def test_observations_outside_are_left_out(name: str, chunks: int | None) -> Non
     assert any("12 observations outside" in finding.text for finding in field.check().concerns["u"])
 
 
-@pytest.mark.parametrize("name", BASES)
-def test_next_months_are_refused_where_that_is_asked_for(name: str) -> None:
-    space = DATA[:36].spline.space(time=BASES[name])
-    with pytest.warns(xs.FitWarning, match="outside its domain"):
-        late = DATA[36:].spline.statistics(space)
-    with pytest.raises(ValueError, match="outside"):
-        late.require_inside()
-
-
 EXTENDED = {
     "season and trend": xs.Fourier(2, "year") + xs.Polynomial(2),
     "trend": xs.Polynomial(3),
@@ -85,15 +76,6 @@ def test_the_sums_of_next_months_are_added(name: str, mask: str) -> None:
     np.testing.assert_allclose(fitted.predict(data), at_once.predict(data), rtol=1e-8)
 
 
-def test_the_field_of_extended_sums_is_the_same_where_it_was() -> None:
-    """Without a penalty, which depends on the domain."""
-    space = DATA[:36].spline.space(time=xs.Fourier(2, "year") + xs.Polynomial(1))
-    statistics = DATA[:36].spline.statistics(space)
-    before, after = statistics.solve(0), statistics.extend(time="2010-01-01").solve(0)
-    np.testing.assert_allclose(after.predict(DATA[:36]), before.predict(DATA[:36]), rtol=1e-10)
-    assert bool(np.isfinite(after.predict(time="2009-06-01")))
-
-
 @pytest.mark.parametrize(
     ("bases", "ranges", "text"),
     [
@@ -106,13 +88,3 @@ def test_what_cannot_be_extended_is_refused(bases: dict, ranges: dict, text: str
     space = DATA.spline.space(bases)
     with pytest.raises((ValueError, KeyError), match=text):
         space.extend(**ranges)
-
-
-def test_points_beyond_a_trend_are_left_out() -> None:
-    """Of coordinates that share a dimension too."""
-    rng = np.random.default_rng(0)
-    x, y = rng.uniform(0, 1, (2, 200))
-    data = xr.DataArray(x + y, {"x": ("obs", x), "y": ("obs", y)}, "obs", "u")
-    space = xs.Space({"x": xs.Polynomial(1, domain=(0, 0.5)), "y": xs.BSpline(6, domain=(0, 1))})
-    field = data.spline.fit(space, penalty=1e-6)
-    assert int(field.summary()["count"]) == int((x <= 0.5).sum())

@@ -77,6 +77,8 @@ def test_drawn_errors_are_the_exact_ones(way: str) -> None:
     assert_right_on_average(*(x.sel(hole) for x in (drawn, known, values)), 200)
     assert float(abs(drawn / known - 1).max()) < scatter.FIVE * scatter.of_deviation(200)
     assert drawn.units == "K" and drawn.name == "u_stderr"
+    ours, exact = both(SMALL[ndim], solver)  # of what else has draws
+    samples = exact.sample(100, seed=9)
     slopes = [stderr_of(f.derivative(at, x=1, y=1, stderr=True)) for f in (ours, exact)]
     assert_right_on_average(*slopes, samples.derivative(at, x=1, y=1), 200)
     curved = [f.derivative(at, x=2, stderr=True).d2u_dx2_stderr for f in (ours, exact)]

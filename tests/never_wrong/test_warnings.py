@@ -164,15 +164,6 @@ def test_a_domain_that_was_written_down_leaves_out_without_a_warning() -> None:
     assert "200 observations outside the domain were left out" in repr(field)
 
 
-def test_a_domain_that_came_from_other_data() -> None:
-    space = wave().isel(x=slice(0, 300)).spline.space(x=20)
-    with pytest.warns(
-        xs.FitWarning, match=r"100 of 400 labels of 'x' lie outside its domain 0\.0 to 0\.7\d+, which"
-    ):
-        field = wave().spline.fit(space)
-    assert "100 observations outside the domain" in repr(field)
-
-
 # ---- dimensions that became independent fits
 
 

@@ -66,7 +66,7 @@ def test_the_field_that_obeys_an_equation_needs_no_bases() -> None:
 
 
 def test_the_terms_of_an_equation_need_no_bases() -> None:
-    data = cases.sampled(cases.burgers_on_a_circle)
+    data = cases.sampled(cases.burgers_on_a_circle, cases.grid(40, 24))
     noisy = data + 0.001 * np.random.default_rng(0).standard_normal(data.shape)
     models = noisy.rename("u").spline.discover("u_t", order=2, power=1)
     assert models.attrs["recover"] == "u_t = k1*u*u_x + k2*u_xx"

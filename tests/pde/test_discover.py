@@ -87,7 +87,7 @@ def test_without_noise_no_term_is_rounding(knots: int, penalty: float | str) -> 
 @pytest.mark.parametrize(("knots", "order"), [(10, 2), pytest.param(14, 3, marks=pytest.mark.slow)])
 def test_what_the_knots_leave_is_no_term(knots: int, order: int) -> None:
     """Without noise the misfit is that of the space, and sets of up to ten terms follow it."""
-    data = cases.sampled(cases.diffusion, cases.grid(80, 40))
+    data = cases.sampled(cases.diffusion, cases.grid(50, 25))
     field = data.spline.fit({"x": xs.BSpline(knots, 5), "t": xs.BSpline(10, 5)})
     found = field.discover("u_t", order=order)
     assert found.attrs["equation"] == "none" and "no equation is claimed" in found.attrs["checks"]
@@ -114,7 +114,7 @@ def test_known_sources_and_coordinates_are_candidates() -> None:
 )
 def test_two_variables_without_a_list_of_terms(response: str, right: set[str]) -> None:
     """Of raw data: the cubic Schrödinger equation, as its real and imaginary part."""
-    data = waves.schrodinger().noisy(0.02, 0).isel(t=slice(None, None, 2))
+    data = waves.schrodinger().noisy(0.02, 0).isel(t=slice(None, None, 3))
     found = xs.discover(data, response, order=2)
     assert found.sizes["term"] == 22 and found.attrs["equation"] != "none"
     assert terms_of(found) == right
@@ -151,21 +151,11 @@ def test_a_field_that_obeys_no_candidate_has_no_equation() -> None:
     assert "misses the data by more than their noise" in found.attrs["checks"]
 
 
-def test_models_that_are_as_good_are_named() -> None:
-    """Of one mode u_xx is −4u: which of them it obeys cannot be told."""
-    field = noisy(lambda x, t: np.exp(-0.8 * t) * np.sin(2 * x), 0.01).spline.fit(BASES)
-    found = field.discover("u_t", terms=["u", "u_x", "u_xx"])
-    good = {frozenset(terms_of(found, i)) for i in np.flatnonzero(found.as_good)}
-    assert good == {frozenset({"u"}), frozenset({"u_xx"})}
-    assert np.isfinite(found.stderr.values[found.included.values & found.as_good.values[:, None]]).all()
-    assert "the data do not tell it from u_t = " in found.attrs["checks"]
-
-
 @pytest.mark.parametrize(
     ("noise", "seed", "around", "asked"),
     [
         pytest.param(0.0, 0, True, {}, marks=pytest.mark.slow),
-        (0.05, 2, True, {}),
+        (0.05, 2, True, {"order": 2}),
         (0.0, 0, False, {"order": 2, "power": 1}),
         pytest.param(1e-3, 0, False, {"order": 2, "power": 2}, marks=pytest.mark.slow),
         (0.01, 0, False, {}),
@@ -186,6 +176,7 @@ def test_of_a_single_wave_no_more_terms_than_data_tell(
     found = data.spline.fit(bases, penalty=1e-9).discover("u_t", **asked)
     good = {frozenset(terms_of(found, i)) for i in np.flatnonzero(found.as_good)}
     assert good == {frozenset({"u"}), frozenset({"u_xx"})}
+    assert "the data do not tell it from u_t = " in found.attrs["checks"]
 
 
 def test_a_travelling_wave_obeys_a_shorter_equation_too() -> None:

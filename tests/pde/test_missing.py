@@ -24,7 +24,14 @@ def of_printed_line(data: xr.DataArray, checks: str) -> xr.Dataset:
     return result
 
 
-@pytest.mark.parametrize(("term", "size"), [("u", -0.05), ("u_x", 0.05), ("1", 0.05), ("u*u", 0.05)])
+@pytest.mark.parametrize(
+    ("term", "size"),
+    [
+        ("u", -0.05),
+        ("1", 0.05),
+        *(pytest.param(term, 0.05, marks=pytest.mark.slow) for term in ("u_x", "u*u")),
+    ],
+)
 def test_the_missing_term_is_named_and_the_interval_withheld(term: str, size: float) -> None:
     data = FAMILY[term].observed(size, 0.05, 1)
     found = xs.recover(data, "u_t = D*u_xx")
@@ -50,7 +57,7 @@ def test_a_term_that_may_be_there_widens_the_interval() -> None:
 )
 def test_wrong_intervals_are_rare(family: Family) -> None:
     sizes = family.sizes[:3]
-    count = 12 if family.term == RIGHT else 6
+    count = 12 if family.term == RIGHT else 3
     draws = [(k, seed) for k in sizes for seed in range(count // len(sizes))]
     found = [xs.recover(family.observed(k, 0.05, seed), "u_t = D*u_xx") for k, seed in draws]
     wrong = [not f.lower <= 0.1 <= f.upper for f in found if np.isfinite(f.lower)]
@@ -67,19 +74,6 @@ def test_the_line_has_what_is_known_and_all_equations() -> None:
     both = of_printed_line(data, found.attrs["checks"])
     assert list(both.parameter.values) == ["D", "k1", "k"]
     assert (abs(both.estimate - [0.1, 0.1, -0.2]) < 3 * both.stderr).all()
-
-
-@pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-3])
-def test_of_one_mode_only_a_combination_is_told(noise: float) -> None:
-    x = np.linspace(0, 6, 50)
-    t = np.linspace(0, 2, 30)
-    u = np.exp(-0.1 * t)[:, None] * np.sin(x) + noise * np.random.default_rng(0).standard_normal((30, 50))
-    found = xs.recover(xr.DataArray(u, {"t": t, "x": x}, name="u"), "u_t = a*u_xx + b*u")
-    assert np.isnan(found.stderr).all() and np.isnan(found.lower).all()
-    assert "do not tell a and b apart (only b - a, about -0.1" in found.attrs["checks"]
-    more = u + 0.3 * np.exp(-0.4 * t)[:, None] * np.sin(2 * x)
-    found = xs.recover(xr.DataArray(more, {"t": t, "x": x}, name="u"), "u_t = a*u_xx + b*u")
-    assert (abs(found.estimate - [0.1, 0.0]) < 4 * found.stderr).all()
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ from xspline.pde.text.equation import parse
 from xspline.pde.text.symbols import Names
 from xspline.solve import TooLargeError
 
-BASES = {"x": xs.BSpline(10, 5), "t": xs.BSpline(8, 4)}
 DIFFUSION = "u_t = D*u_xx"
 AT = {"x": np.linspace(0.1, 6.2, 7), "t": np.linspace(0.05, 0.95, 5)}
 

@@ -225,18 +225,6 @@ def test_members_of_a_batch() -> None:
     np.testing.assert_allclose(scaled.estimate[0], [1, np.nan, 1], rtol=1e-5)
 
 
-def test_units_of_data_and_coordinates_do_not_matter() -> None:
-    found = noisy().recover("u_t = D*u_xx")
-    data = noisy().statistics
-    assert found.units.item() == "m2 s-1" and data.count == 2800
-    other = cases.sampled(cases.diffusion)
-    draw = 0.01 * np.random.default_rng(0).standard_normal((40, 70))
-    scaled = (1e6 * (other + draw) + 1e9).assign_coords(x=other.x / 1e3).rename("u")
-    again = scaled.spline.fit(BASES).recover("u_t = D*u_xx")
-    assert again.estimate.item() * 1e6 == pytest.approx(found.estimate.item(), rel=1e-4)
-    assert again.stderr.item() * 1e6 == pytest.approx(found.stderr.item(), rel=1e-3)
-
-
 # ---- errors that are withheld ---------------------------------------------------------------------------------------
 
 
