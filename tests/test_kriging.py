@@ -50,13 +50,22 @@ def test_values_without_noise_have_finite_errors_and_no_warning(size: int) -> No
         assert float(stderr.max()) < 2e-3
 
 
-def test_crowded_observations_are_neighbours_of_the_places_among_them() -> None:
-    """As a core of ice has them, whose youngest years are ten thousand times as dense as its oldest."""
-    age = np.geomspace(0.1, 1e3, 2001)
-    truth = np.sin(2 * np.log(age))
-    observed = np.where(np.arange(age.size) % 10 == 5, np.nan, truth)
-    field = xr.DataArray(observed, {"age": age}, name="u").spline.fit()
-    assert float(abs(field.predict() - truth).max()) < 0.05
+def test_a_map_that_is_flat_in_a_part_warns_of_nothing() -> None:
+    """As the height of the sea in a map of heights, or ice where there is none."""
+    x = np.linspace(0, 9, 60)
+    data = xr.DataArray((np.sin(x[:, None]) * np.cos(x)).clip(0), {"x": x, "y": x}, ["x", "y"], name="u")
+    assert float(data.where(data.x < 4, 0.0).spline.fit().summary().rmse) < 1e-2
+
+
+def test_neighbours_are_near_where_observations_are_dense() -> None:
+    """As along the track of a ship, or near a pole of a grid: places far apart share no neighbours there."""
+    rng = np.random.default_rng(0)
+    x, y = np.concatenate([rng.uniform(0, 1, (4000, 2)), rng.uniform(0, 0.1, (2000, 2))]).T
+    points = xr.DataArray(np.sin(60 * x) * np.cos(72 * y), {"x": ("n", x), "y": ("n", y)}, "n", "u")
+    few, all_points = rng.permutation(np.flatnonzero(np.maximum(x, y) < 0.1))[:500], points.copy()
+    points[few] = np.nan
+    error = points.spline.fit().predict(all_points[few]) - all_points[few]
+    assert float((error**2).mean() ** 0.5) < 1e-3
 
 
 def test_values_and_errors_take_one_look_at_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import xarray as xr
 
 from xspline import fitting
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names, unknown_name
 
 Result = TypeVar("Result")
 
@@ -151,9 +151,7 @@ def _at_node(key: str, option: Any, path: str) -> Any:
     """Return an option, and of a tree the Dataset at the path of a node."""
     if not isinstance(option, xr.DataTree):
         return option
-    paths = [node.path for node in option.subtree]
-    if path not in paths:
-        raise unknown_name(path, f"node of {key}=", paths)
+    check_names([path], (node.path for node in option.subtree), f"node of {key}=")
     return option[path].to_dataset()
 
 

@@ -17,8 +17,8 @@ from xspline.arguments import checked
 from xspline.labels.checks.robust import reweighted, without_contradicted
 from xspline.labels.errors import (
     check_arguments,
+    check_names,
     read_errors_name_labels,
-    unknown_name,
 )
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
@@ -354,8 +354,8 @@ def recover(
     """Estimate the constants of an equation from data, in a space that suits both.
 
     Along each coordinate a B-spline of two degrees more than the highest derivative of the equation, with as many knot
-    cells as :func:`fit` without bases would take functions, or fewer where the normal equations of the constants would
-    be larger than 200 MB. Where errors are withheld because the knots of a coordinate do not resolve the field, as at a
+    cells as :func:`fit` without bases would take functions, or fewer where a search for the constants would take more
+    than ten seconds. Where errors are withheld because the knots of a coordinate do not resolve the field, as at a
     shock, that coordinate has twice as many, up to one function a label. For another space write
     ``fit(data, x=..., t=...).recover(equation)``.
 
@@ -656,9 +656,7 @@ def _read(
     axes = {name: axis_of(c) for name, c in coordinates.items()}
     variables: Iterable[xr.DataArray] = [data] if isinstance(data, xr.DataArray) else []
     if isinstance(data, xr.Dataset):
-        for dim in pooled:
-            if dim not in data.dims:
-                raise unknown_name(str(dim), "dimension", data.dims)
+        check_names(pooled, data.dims, "dimension")
         dims = {d for c in coordinates.values() for d in c.dims} | set(pooled)
         variables = fitted_variables(data, dims).values()
     warn_of_degrees(coordinates, axes)

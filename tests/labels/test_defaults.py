@@ -189,6 +189,24 @@ def test_the_stronger_evidence_wins_and_names_decide_among_equals() -> None:
     assert list(single_for(data)) == ["lat", "lon", "level", "time"]
 
 
+@pytest.mark.parametrize("units", ["degrees {}", "Degrees_{} ", "degree {}"])
+def test_degrees_north_is_a_latitude_however_it_is_spelt(units: str) -> None:
+    data = zeros(("lat", "x"), {"lat": np.linspace(-90, 90, 9), "x": np.arange(16) * 22.5})
+    data.lat.attrs["units"], data.x.attrs["units"] = units.format("North"), units.format("East")
+    space = data.spline.space()
+    assert [space.axis(name).role for name in space.names] == ["latitude", "longitude"]
+    assert space.periodic == (False, True)
+
+
+def test_latitudes_that_are_data_variables_are_named_where_only_time_is_fitted() -> None:
+    dataset = zeros(("time", "y", "x"), {"time": days(30)}, y=3, x=4).to_dataset()
+    dataset["a"] = (("y", "x"), np.zeros((3, 4)), {"units": "degrees_north"})
+    with pytest.warns(
+        UserWarning, match=r"a \('y', 'x'\); to fit one field over a: ds.set_coords\(\['a'\]\)"
+    ):
+        dataset.spline.space()
+
+
 def test_bounds_are_no_coordinates() -> None:
     edges = np.stack([np.arange(9.0) - 0.5, np.arange(9.0) + 0.5], axis=1)
     data = zeros(("lat", "nv"), {"lat": np.arange(9.0), "nv": [0.0, 1.0]}, "area")

@@ -205,7 +205,7 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
 def test_a_directory_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "description.json").write_text('{"version": "0.1.0", "space": "{}"}')
     with pytest.raises(
-        ValueError, match=r"schema version 1 and this xspline writes 2.* give another directory"
+        ValueError, match=r"schema version 1 and this xspline writes 3.* give another directory"
     ):
         series(V).spline.fit(t=20, penalty=0.1, checkpoint=tmp_path)
 

@@ -341,7 +341,7 @@ def test_what_profile_refuses() -> None:
 def test_a_band_beyond_memory_is_refused_and_the_weak_form_takes_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("xspline.pde.profile.problem.LARGEST_BAND", 1e5)
+    monkeypatch.setattr("xspline.pde.profile.problem.MAX_PAIRS", 1e5)
     with pytest.raises(TooLargeError, match="or method='weak', which needs no band"):
         noisy().recover("u_t = D*u_xx", method="profile")
     found = noisy().recover("u_t = D*u_xx")

@@ -29,7 +29,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setattr(progress, "sys", types.SimpleNamespace(stderr=screen, modules={}))
     monkeypatch.setattr(progress, "is_main_thread", lambda: True)
     monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(progress, "INTERVAL_S", 0.0)
     monkeypatch.setenv("COLUMNS", "100")
     return screen
 

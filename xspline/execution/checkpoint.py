@@ -34,7 +34,8 @@ from xspline.execution.source import retrying
 from xspline.solve.errors import warn
 from xspline.sums import HolderSums, Sums
 
-CHECKPOINT_SCHEMA = 2
+#: Version of what is written, in files of statistics and fields too; a reader refuses a later one.
+SCHEMA = 3
 DESCRIPTION = "description.json"
 
 
@@ -71,17 +72,15 @@ class Checkpoint:
         if not file.exists():
             self.directory.mkdir(parents=True, exist_ok=True)
             with replacing(file) as beside:
-                beside.write_text(
-                    json.dumps({"content": "checkpoint", "schema": CHECKPOINT_SCHEMA}), encoding="utf-8"
-                )
+                beside.write_text(json.dumps({"content": "checkpoint", "schema": SCHEMA}), encoding="utf-8")
         try:
             schema = json.loads(file.read_text(encoding="utf-8")).get("schema", 1)
         except (ValueError, AttributeError):
             schema = "unknown"
-        if schema != CHECKPOINT_SCHEMA:
+        if schema != SCHEMA:
             raise ValueError(
                 f"the checkpoint {self.directory} has schema version {schema} and this xspline writes "
-                f"{CHECKPOINT_SCHEMA}, so its sums cannot be used; give another directory, or delete this one to start "
+                f"{SCHEMA}, so its sums cannot be used; give another directory, or delete this one to start "
                 "again"
             )
 
@@ -152,7 +151,7 @@ def save(path: Path, pauses: Sequence[float], *parts: Sums | HolderSums) -> tupl
             own.append({"code": code, "arrays": list(named), "meta": attributes, "digest": sums.digest()})
         meta.append({"shared": shared, "sums": own})
     text = np.frombuffer(
-        json.dumps({"schema": CHECKPOINT_SCHEMA, "name": path.stem, "parts": meta}).encode(), dtype=np.uint8
+        json.dumps({"schema": SCHEMA, "name": path.stem, "parts": meta}).encode(), dtype=np.uint8
     )
 
     def write() -> None:

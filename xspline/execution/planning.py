@@ -45,7 +45,6 @@ class MaskCosts:
     mask: str  # "none" (a full grid), "static" (gaps that do not change along one group) or "any"
     gram_bytes: int  # bytes of the final G
     statistics_bytes: int  # bytes of the final Sums
-    partial_bytes: int  # bytes of the largest Sums that one block can have
     moved_bytes: int  # bytes of all partial sums that one task hands to another
     memory_bytes: int  # projected peak of a worker thread, above an idle worker whose kernels are compiled
     solver: str  # which solver is chosen; it runs where `fit` was called
@@ -275,7 +274,6 @@ def _row(
         mask,
         gram_bytes(lengths, space, structure, batch),
         sums_bytes(lengths, space, structure, batch) * holders,
-        partial,
         moved if source.is_lazy else 0,
         reading + limits.kernel_bytes + partial + workspace + waiting + largest[-1],
         solver,

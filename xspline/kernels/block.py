@@ -55,11 +55,6 @@ class Layout:
         """Number of axes of the values."""
         return sum(len(group.data_axes) for group in self.groups) + len(self.batch_axes)
 
-    @property
-    def coefficient_ndim(self) -> int:
-        """Number of coefficient axes."""
-        return sum(len(group.coefficient_axes) for group in self.groups)
-
     def group_of(self, coefficient_axis: int) -> Group:
         """The group that holds a coefficient axis."""
         return next(group for group in self.groups if coefficient_axis in group.coefficient_axes)

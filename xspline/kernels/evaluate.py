@@ -74,7 +74,7 @@ def _unrolled(
 
     The first coefficients of periodic axes are repeated behind the last, so that supports do not wrap around.
     """
-    ndim, order = layout.coefficient_ndim, []
+    ndim, order = len(space.features), []
     for a, features in enumerate(space.features):
         coefficients = unrolled(coefficients, features, a, ndim + a, pairs, xp)
     for axis in slab_axes:

@@ -183,7 +183,7 @@ def lively(
     """Return some of the candidates for windows: of those that vary as all data do half, and more that vary more."""
     variance = np.array([np.var(pyramid.values[i]) for i in candidates])
     share = variance / (variance + np.var(pyramid.values[: pyramid.count]))
-    order = np.argsort(np.log(rng.random(share.size)) / np.maximum(share, np.finfo(float).tiny))
+    order = np.argsort(np.log(rng.random(share.size)) / np.maximum(share, np.finfo(float).eps))
     return [candidates[i] for i in order[::-1][:number]]
 
 

@@ -275,29 +275,28 @@ class Nearby:
     def in_blocks(self, at: Array) -> tuple[Index, Index, Array]:
         """Return an order of places [n, D] by blocks, where each block begins, and the middles of blocks [b, D].
 
-        Where observations are dense, as near a harbour, a block is smaller: its width is halved until the nearest
-        observations of its middle reach beyond its corners as they do on a complete grid.
+        Where observations are dense, as those of a grid near a pole, blocks are halved until the nearest observations
+        reach well beyond the corners. The block of a place hangs on observations alone, not on the other places.
         """
         if self.is_dense:
             return np.arange(len(at)), np.array([0, len(at)]), self.pyramid.places[:1]
-        p, number = self.pyramid, NEIGHBOURS[0]
-        width = block_width(self.places.coordinates) * p.metric
-        reach = _radius(number, self.places.coordinates) / math.sqrt(2)  # halfway to that of the next width
-        orders, sizes, middles, left = [], [], [], np.arange(len(at))
+        tree, metric, d = self.pyramid.trees[0], self.pyramid.metric, self.places.coordinates
+        width, left, parts, middles = block_width(d), np.arange(len(at)), [], []
         while left.size:
-            index, block, counts = np.unique(
-                np.floor(at[left] / width + CORNER), axis=0, return_inverse=True, return_counts=True
+            index, block = np.unique(
+                np.floor(at[left] / (width * metric) + CORNER), axis=0, return_inverse=True
             )
-            middle = (index + 0.5 - CORNER) * width
-            crowded = p.trees[0].query(middle / p.metric, [number])[0][:, 0] < reach
-            crowded &= reach > np.finfo(np.float32).eps  # below it observations are at one place
-            own, order = crowded[block.ravel()], np.argsort(block.ravel(), kind="stable")
-            orders.append(left[order[~own[order]]])
-            sizes.append(counts[~crowded])
-            middles.append(middle[~crowded])
-            left, width, reach = left[own], width / 2, reach / 2
-        starts = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
-        return np.concatenate(orders), starts, np.concatenate(middles)
+            centres, block = (index + 0.5 - CORNER) * width, block.ravel()
+            reach = tree.query(centres, [NEIGHBOURS[0]])[0][:, 0]
+            corner = width * math.sqrt(d) / 2
+            whole = (corner <= math.sqrt(SHARED) * reach) | (reach == 0)
+            order = left[np.argsort(block, kind="stable")]
+            blocks = np.split(order, np.cumsum(np.bincount(block, minlength=len(index)))[:-1])
+            parts += [blocks[i] for i in np.flatnonzero(whole)]
+            middles.append(centres[whole] * metric)
+            left, width = left[~whole[block]], width / 2
+        starts = np.cumsum([0, *(part.size for part in parts)])
+        return np.concatenate(parts), starts, np.concatenate(middles)
 
     @property
     def wanted(self) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ import xarray as xr
 
 from xspline.arguments import is_integer
 from xspline.kriging.search import SMOOTHEST
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names
 from xspline.labels.evaluation import attributes, evaluate, per
 from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import units_of
@@ -52,9 +52,8 @@ def checked_orders(
             f"orders given both as a mapping ({dict(orders)}) and as keywords ({dict(keywords)}); use one form"
         )
     requested = dict(keywords if orders is None else orders)
+    check_names(requested, space.names)
     for name, order in requested.items():
-        if name not in space.names:
-            raise unknown_name(name, "fitted coordinate", space.names)
         if not is_integer(order) or order < 0:
             raise ValueError(
                 f"the order of the derivative along {name!r} is {order!r}; it has to be an integer, 0 or more"
@@ -113,9 +112,7 @@ def differentiated(space: Space, dims: Iterable[str] | str | None) -> tuple[str,
         raise ValueError(
             f"dims={dims!r} names no coordinate; those that are fitted are {', '.join(space.names)}"
         )
-    for name in names:
-        if name not in space.names:
-            raise unknown_name(name, "fitted coordinate", space.names)
+    check_names(names, space.names)
     if len(set(names)) < len(names):
         raise ValueError(f"dims={names} names a coordinate twice; give each once")
     return names

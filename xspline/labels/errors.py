@@ -31,6 +31,16 @@ def unknown_name(name: str, kind: str, known: Iterable[Any], advice: str = "") -
     )
 
 
+def check_names(
+    names: Iterable[Any], known: Iterable[Any], kind: str = "fitted coordinate", advice: str = ""
+) -> None:
+    """Raise ValueError for the first of some names that does not exist, as `unknown_name` says it."""
+    known = list(known)
+    for name in names:
+        if name not in known:
+            raise unknown_name(name, kind, known, advice)
+
+
 def place(data: xr.DataArray, index: tuple[int, ...]) -> str:
     """Return where a position of the array lies, in labels: ``time=2010-03-01, lat=10.0``."""
     return ", ".join(f"{dim}={_label(data, dim, i)}" for dim, i in zip(data.dims, index, strict=True))

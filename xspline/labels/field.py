@@ -14,7 +14,7 @@ from xspline import execution
 from xspline.arguments import checked
 from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.checks.look import look
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names
 from xspline.labels.evaluation import merged
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
 from xspline.labels.fine.field import Fine
@@ -37,6 +37,7 @@ from xspline.labels.report.check import FitCheck
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
 from xspline.labels.uncertainty import Requested
+from xspline.residuals.assumptions import MOST
 from xspline.solve import Solution, as_penalty, penalty_from_dict
 from xspline.spaces import Space
 
@@ -481,10 +482,8 @@ class Field(FieldBase[Data]):
             raise ValueError(
                 f"sample(seed={seed}): a seed is an integer, 0 or more, or None for fresh numbers"
             )
-        if n > uncertainty.MOST_DRAWS:
-            raise ValueError(
-                f"sample({n}): {uncertainty.MOST_DRAWS:,} draws are the most; take some at a time"
-            )
+        if n > MOST:
+            raise ValueError(f"sample({n}): {MOST:,} draws are the most; take some at a time")
         solved = self._solved
         if any(SAMPLE in map(str, (*v.dims, *v.batch_dims)) for v in self.variables.values()):
             raise ValueError(
@@ -698,8 +697,8 @@ class Field(FieldBase[Data]):
             )
         observed = {}
         for name, variable in self.variables.items():
-            if isinstance(data, xr.Dataset) and name not in data:
-                raise unknown_name(name, "variable of the data", data.data_vars)
+            if isinstance(data, xr.Dataset):
+                check_names([name], data.data_vars, "variable of the data")
             values = data if isinstance(data, xr.DataArray) else data[name]
             check_data(values)
             coordinates = {n: coordinate_of(values, n, default_labels=True) for n in self.space.names}

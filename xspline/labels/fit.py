@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names
 from xspline.labels.fine.field import Fine
 from xspline.labels.inference.levels import Border, Levels
 from xspline.labels.read.observations import Variable
@@ -390,9 +390,8 @@ def spread_of(sums: Sums, space: Space) -> np.ndarray:
 def selection(space: Space, terms: Mapping[str, str], ndim: int = 0) -> np.ndarray:
     """Return 1 for the coefficients of the named terms and 0 for others, (K_1, …, K_d), then 1s up to `ndim` axes."""
     keep = [np.ones(k) for k in space.shape]
+    check_names(terms, space.names)
     for name, kind in terms.items():
-        if name not in space.names:
-            raise unknown_name(name, "fitted coordinate", space.names)
         basis = space.basis(name)
         names = space.coefficient_labels(name)
         mask = basis.select(_TERMS[kind]) if kind in _TERMS else np.array([own == kind for own in names])

@@ -18,6 +18,7 @@ from xspline.kernels import Group, Layout
 from xspline.kernels.series.lags import closed
 from xspline.labels.fine.field import rows_of
 from xspline.labels.fit import Fit, selection
+from xspline.residuals.assumptions import MOST
 from xspline.solve import (
     ConvergenceError,
     Factorisation,
@@ -27,6 +28,7 @@ from xspline.solve import (
     solve,
 )
 from xspline.solve import strength_derivatives as derivatives_by_log_strength
+from xspline.solve.krylov import AT_ONCE
 from xspline.solve.progress import counted
 from xspline.sums import leave_one_out, masked_pairs, observed_cells, outer_pairs
 from xspline.sums.memory import whitened
@@ -40,13 +42,10 @@ METHODS = ("exact", "draws", *PARTS_METHODS)
 #: a system differs by from one that knows its inverse (11 % of that), where the inverse is known and draws cost little
 #: (2.5 %), and at least (22 %).
 DRAWS, NEAR_DRAWS, DIRECT_DRAWS, FEWEST_DRAWS = 200, 40, 800, 10
-#: Draws at most, which leave a relative error of 0.2 %.
-MOST_DRAWS = 100_000
-#: Numbers that are drawn at a time: 32 MB.
-DRAWN = 2**22
 #: The dimension of the roots of a covariance, and of draws about an estimate.
 ROOT = "root of the covariance"
-#: Bytes of a covariance in pair form beyond which draws of the coefficients stand for it.
+#: Bytes of the largest matrix: draws of the coefficients stand for a covariance in pair form that is larger, and with a
+#: band that is larger a step of a search for constants would take minutes.
 MAX_PAIRS = 2**31
 INDEPENDENT = "assumes independent errors"
 WITH_CHOICE = f"{INDEPENDENT}; includes what the choice of lambda leaves open"
@@ -108,10 +107,10 @@ class Requested:
                 f"leave a relative error of {1 / math.sqrt(2 * FEWEST_DRAWS):.0%}; {DRAWS} leave "
                 f"{1 / math.sqrt(2 * DRAWS):.0%}"
             )
-        if self.draws is not None and self.draws > MOST_DRAWS:
+        if self.draws is not None and self.draws > MOST:
             raise ValueError(
-                f"draws={self.draws}: {MOST_DRAWS:,} are the most, which leave a relative error of "
-                f"{1 / math.sqrt(2 * MOST_DRAWS):.1%}; method='exact' has none where the solver knows the inverse"
+                f"draws={self.draws}: {MOST:,} are the most, which leave a relative error of "
+                f"{1 / math.sqrt(2 * MOST):.1%}; method='exact' has none where the solver knows the inverse"
             )
         if not (is_integer(self.seed) and self.seed >= 0):
             raise ValueError(f"seed={self.seed!r}: the seed of the draws is an integer, 0 or more")
@@ -244,12 +243,11 @@ def _root_parts(fit: Fit, requested: Requested, method: str, device: str | None)
 def along_roots(fit: Fit, parts: Iterable[Array], labels: int | None) -> Iterator[Fit]:
     """Yield fits with roots [K.., m, b..] in place of coefficients, some at a time, along the dimension `ROOT`.
 
-    They are so many that their values at some labels are as many numbers as `DRAWN`. None: at those of a chunk.
+    They are so many that their values at some labels are as many numbers as `AT_ONCE`. None: at those of a chunk.
     """
     axis = len(fit.space.shape)
-    most = (
-        16 if labels is None else max(DRAWN // max(labels, 1), 1)
-    )  # a chunk holds about a sixteenth of them
+    # A chunk holds about a sixteenth of them.
+    most = 16 if labels is None else max(AT_ONCE // max(labels, 1), 1)
     for part in parts:
         for first in range(0, part.shape[axis], most):
             yield fit.along(ROOT, part[(slice(None),) * axis + (slice(first, first + most),)])
@@ -358,7 +356,7 @@ def _between(fit: Fit, factorisation: Factorisation, marginals: Marginals) -> Ar
     space, batch = fit.space, len(fit.variable.batch_shape)
     keep, counts = selection(space, fit.selected), [rows.shape[0] for _, rows in marginals]
     total, columns = math.prod(counts), []
-    step = max(DRAWN // (space.size * math.prod(factorisation.determined.shape)), 1)
+    step = max(AT_ONCE // (space.size * math.prod(factorisation.determined.shape)), 1)
     for first in counted(total, step, "solves for the error"):
         index = np.unravel_index(np.arange(first, min(first + step, total)), counts)
         operands: list[Any] = []
@@ -517,7 +515,7 @@ def _beside_near(fit: Fit, near: Factorisation, requested: Requested) -> Array:
 
 def _drawn_at_a_time(fit: Fit) -> int:
     """Return how many draws of all coefficients are in memory, and solved for, side by side."""
-    return max(DRAWN // (fit.space.size * math.prod(fit.variable.batch_shape)), 1)
+    return max(AT_ONCE // (fit.space.size * math.prod(fit.variable.batch_shape)), 1)
 
 
 def left_open(fit: Fit) -> Array:

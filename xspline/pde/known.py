@@ -15,8 +15,6 @@ from xspline.pde.profile.axes import Array, ProjectedCoordinate
 from xspline.spaces import Space
 from xspline.spaces.features import Harmonics
 
-DEGREE = 5  # of the splines through the values of an array, as of a field with second derivatives
-
 
 def at_nodes(
     name: str,
@@ -104,9 +102,11 @@ def _along_labels(
         waves = Harmonics(coordinate.period, harmonics)
         matrix = waves.values(nodes, 0) @ np.linalg.pinv(waves.values(x, 0))
         return np.moveaxis(np.tensordot(matrix, values, axes=(1, axis)), 0, axis)
+    # Splines through the values are of the degree of the field, or of the next one: an odd one needs no more ends.
+    degree = (coordinate.features.max_order or 0) | 1
     if coordinate.period:
         # Where labels go round, the last ones come before the first.
-        period, reach = coordinate.period, min(2 * DEGREE, x.size)
+        period, reach = coordinate.period, min(2 * degree, x.size)
         inside = x < x[0] + period * (1 - 1e-9)
         x, values = x[inside], np.compress(inside, values, axis=axis)
         before, after = np.arange(x.size)[-reach:], np.arange(x.size)[:reach]
@@ -123,7 +123,7 @@ def _along_labels(
     # Not above: few equations have knowns, and each import makes that of the package longer.
     from scipy.interpolate import make_interp_spline
 
-    degree = min(DEGREE, x.size - 1)
+    degree = min(degree, x.size - 1)
     degree -= degree % 2 == 0 and degree > 0
     return np.asarray(make_interp_spline(x, values, k=degree, axis=axis)(nodes))
 

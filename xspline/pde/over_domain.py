@@ -13,7 +13,6 @@ from scipy.special import stdtrit
 from xspline.labels.field import Field
 from xspline.pde.profile.axes import Array, Unsuitable
 from xspline.pde.profile.estimate import Estimates, profile
-from xspline.pde.profile.information import IMPROBABLE
 from xspline.pde.profile.problem import EquationProblem, member, problem_of
 from xspline.pde.results import (
     ENOUGH,
@@ -29,6 +28,7 @@ from xspline.pde.results import (
 from xspline.pde.text import unit_powers
 from xspline.pde.text.equation import Equation, Power
 from xspline.pde.text.symbols import Names
+from xspline.residuals.assumptions import CHANCE
 from xspline.solve.errors import warn
 from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.smoothing.fit import centred
@@ -109,7 +109,7 @@ def _estimates(problem: EquationProblem, method: str) -> Estimates:
         left = max(sum(int(s.count) for s in problem.sums.values()) - len(weak.value), 1)
         factor = float(stdtrit(left, (1 + LEVEL) / 2))
         own = Estimates.without_errors(weak.value, factor)
-        if weak.probability < IMPROBABLE:
+        if weak.probability < CHANCE:
             return replace(own, remarks=(_INADEQUATE.format(weak.probability),))
         if np.isnan(weak.covariance).any():
             return replace(own, remarks=(_UNTOLD,))

@@ -10,6 +10,7 @@ import xarray as xr
 
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
+from xspline.labels.read.sizes import SECONDS
 from xspline.pde.over_domain import over_domain
 from xspline.pde.physics.constrained import ConstrainedField, constrained
 from xspline.pde.points.over_points import over_points
@@ -18,10 +19,10 @@ from xspline.pde.results import ENOUGH, LONG_NAMES, highest_orders
 from xspline.pde.text.equation import Equation, parse_all
 from xspline.pde.text.symbols import Fitted, Names, arguments_code, checked_known
 from xspline.solve import TooLargeError
+from xspline.solve.costs import COSTS
 from xspline.spaces import BSpline, Space
 
 METHODS = ("profile", "weak", "pointwise", "differences")
-PROPOSED_BAND = 2e8  # bytes of the normal equations of a space that nobody chose: a step takes some 5 s
 
 
 def recover(
@@ -220,9 +221,10 @@ def bases_for(space: Space, cells: Mapping[str, int], equations: Sequence[Equati
     """Return B-splines in which the constants of equations can be found.
 
     Each has two degrees more than the highest derivative along its coordinate, at least 3, and as many cells as are
-    requested. Where the normal equations would be a band of more than 200 MB, all coordinates have fewer cells by one
-    factor. The number of cells is even, so that every second knot can be left out. `space` has the coordinates of the
-    data, whatever its bases, and `cells` are the knot cells that the labels of each coordinate support.
+    requested. Where a search in a band that wide would take more than `SECONDS` on one core, all coordinates have fewer
+    cells by one factor. The number of cells is even, so that every second knot can be left out. `space` has the
+    coordinates of the data, whatever its bases, and `cells` are the knot cells that the labels of each coordinate
+    support.
     """
     variables = len({value.variable for e in equations for value in e.values})
     orders = {name: highest_orders(equations).get(name, 0) for name in space.names}
@@ -239,7 +241,8 @@ def bases_for(space: Space, cells: Mapping[str, int], equations: Sequence[Equati
             min(2 * degrees[n] - orders[n] + 1, sizes[n]) * (1 + goes_round) * size // sizes[n]
             for n, goes_round in zip(space.names, space.frame.periodic, strict=True)
         ]
-        if 8 * size * min(widths) <= PROPOSED_BAND or max(own.values()) == fewest:
+        flops = COSTS.search_steps * size * min(widths) ** 2
+        if flops <= SECONDS * COSTS.flops_per_second or max(own.values()) == fewest:
             return {n: BSpline(sizes[n], degrees[n]) for n in space.names}
         factor *= 0.95
 

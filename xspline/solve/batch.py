@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.costs import COSTS
 from xspline.sums import Factor, Gram
 
 FEW = 16  # numbers of a batch member that is factorised sooner than compared with others: a trend and annual cycle
-COMPARED = 1 << 17  # numbers of batch members that are compared at a time, to stay in a cache
 
 
 def distinct(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
@@ -47,7 +47,7 @@ def _different(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
 def _rows(gram: Gram) -> Iterator[NDArray[np.uint64]]:
     """The bits of all numbers that may tell batch members apart, [rows, members], some rows at a time."""
     count = math.prod(gram.batch)
-    step = max(COMPARED // count, 1)
+    step = max(COSTS.slab_numbers // count, 1)
     for factor in (factor for term in gram.terms for factor in term if math.prod(factor.batch) != 1):
         flat = np.broadcast_to(factor.pairs, (*factor.pairs.shape[: 2 * len(factor.axes)], *gram.batch))
         flat = flat.reshape(-1, count)

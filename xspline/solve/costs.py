@@ -54,8 +54,9 @@ class CostModel:
     # bytes of factorisations that a single solve keeps for later questions; a search for the smoothing, which
     # uses them again and again, keeps a quarter of the memory. Chosen.
     kept_bytes: float = 2**28
-    # numbers that one batched factorisation takes at once, to stay in a cache; of large systems it takes more, as many
-    # systems as the square root of this. Estimate.
+    # numbers that stay in a cache: one batched factorisation takes so many at once (of large systems more, as many
+    # systems as the square root of this), members of a batch are compared so many at a time, and loops over more of
+    # them are worth their threads. Estimate.
     slab_numbers: int = 1 << 18
     # P (u + 1) of the largest systems that are faster factorised many at a time than one by one in LAPACK. Estimate.
     max_batched_numbers: int = 64 * 64
@@ -89,8 +90,9 @@ class CostModel:
     # draws from which these traces are estimated beyond, over all systems: the most, as many as GCV takes. Chosen.
     most_draws: int = 32
     least_draws: int = 4  # the fewest of REML, where they only steer. Chosen.
-    # numbers that those of REML have together: the more coefficients, the less each draw scatters. Chosen.
-    drawn_numbers: int = 1 << 18
+    # numbers that those of REML have together, and probes: the more coefficients, the less each draw scatters, as
+    # 1 / √(draws · P), and log λ by some 0.003. Chosen.
+    drawn_numbers: int = 200_000
 
     def draws(self, size: int, steering: bool = True) -> int:
         """Draws of P numbers for the second derivatives of a score, which steer a search or enter its gradient."""

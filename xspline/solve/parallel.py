@@ -27,7 +27,6 @@ from threadpoolctl import LibController, ThreadpoolController
 from xspline.solve.costs import COSTS, CostModel
 
 MAX_THREADS = 16
-WORTH_THREADS = 1 << 19  # numbers that loops work on, from which threads save more than they cost. Estimate
 DeviceArray = Any  # of the array namespace of a GPU
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LOGGER = logging.getLogger("xspline")
-PATIENCE_S = 2.0  # seconds that work may take before a line says how far it is
-INTERVAL_S = 0.5  # between two looks of the line: what is told more often is not read
+PATIENCE_S = 2.0  # seconds that work may take before a line says how far it is, and then again
 
 
 def is_main_thread() -> bool:
@@ -82,7 +81,7 @@ class _Screen:
             return
         self.lines[-1].detail = detail
         now = time.monotonic()
-        if now - self.start >= PATIENCE_S and now - self.shown_at >= INTERVAL_S:
+        if now - max(self.start, self.shown_at) >= PATIENCE_S:
             parts = (f"{line.text}, {line.detail}" if line.detail else line.text for line in self.lines)
             self.write(f"{': '.join(parts)}, {now - self.start:.0f} s")
             self.shown_at = now

@@ -19,11 +19,12 @@ from xspline.solve.kronecker.nearly import NearlySeparable
 from xspline.solve.kronecker.pcg import FastDiagonal
 from xspline.solve.kronecker.product import nearly_split, product_of, ridge_of, split
 from xspline.solve.kronecker.separable import Separable
+from xspline.solve.krylov import DRAW_TOLERANCE
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalties.roughness import Penalty
 from xspline.solve.progress import StatusLine
 from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, candidates
-from xspline.solve.system import DRAW_TOLERANCE, Choice, Factorisation, System
+from xspline.solve.system import Choice, Factorisation, System
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 from xspline.sums.integrals import mass

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from xspline.solve.costs import CostModel
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
+from xspline.solve.krylov import DRAW_TOLERANCE
 from xspline.solve.parallel import single_threaded_blas
 from xspline.spaces import Frame
 from xspline.sums import Gram
@@ -27,9 +28,8 @@ Draw: TypeAlias = Callable[[tuple[int, ...]], Array]
 
 CoupledDraw: TypeAlias = Callable[[tuple[int, ...]], tuple[Array, Array]]
 
-# The relative residual of solves for draws, which makes error bars wrong by 0.1 % on average.
-DRAW_TOLERANCE = 2e-3
-MAX_BIAS = 0.05  # of the mean variance of draws: half of what 200 of them scatter
+# By how much a variance may be wrong, as a share of it: errors are then wrong by 2.5 %, half of what 200 draws scatter.
+MAX_BIAS = 0.05
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,9 @@ MEAN_YEAR = {
     "360_day": Fraction(360),
     "julian": Fraction(36525, 100),
 }
-DAY = 86400
 SECONDS = {
-    "W": Fraction(7 * DAY),
-    "D": Fraction(DAY),
+    "W": Fraction(7 * 86400),
+    "D": Fraction(86400),
     "h": Fraction(3600),
     "H": Fraction(3600),
     "m": Fraction(60),
@@ -50,6 +49,7 @@ SECONDS = {
     "us": Fraction(1, 10**6),
     "ns": Fraction(1, 10**9),
 }
+DAY = int(SECONDS["D"])
 # Subdivisions of a second in NumPy's datetime units.
 _FINE = {"ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"

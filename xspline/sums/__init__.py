@@ -4,7 +4,6 @@ from xspline.sums.factor import Factor as Factor
 from xspline.sums.factor import digest_key as digest_key
 from xspline.sums.factor import masked_pairs as masked_pairs
 from xspline.sums.factor import matrix_entries as matrix_entries
-from xspline.sums.factor import orientations as orientations
 from xspline.sums.factor import outer_pairs as outer_pairs
 from xspline.sums.gram import Gram as Gram
 from xspline.sums.observed import cell_weights as cell_weights

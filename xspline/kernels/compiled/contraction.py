@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.block import Floats, Integers
+from xspline.kernels.compiled.lanes import COLUMNS
 from xspline.kernels.rows import GROUP, SortedRows
 from xspline.spaces.jit import compiled, internal
 
 Values = NDArray[Any]  # float32 or float64, missing: NaN
 Bytes = NDArray[np.uint8]
-
-COLUMNS = 256  # values at a time: the sums of a cell, 8 KiB for four functions, stay in the cache
 
 # Sums over rows: four rows of a cell at a time, all sums of the cell in the cache
 

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.block import Floats, Integers
-from xspline.kernels.compiled.lanes import LANES, add_product, load, lowest_bit, spread, store
+from xspline.kernels.compiled.lanes import COLUMNS, LANES, add_product, load, lowest_bit, spread, store
 from xspline.spaces.jit import compiled, internal
 
-TILE = 256  # lines at a time, whose errors a core's cache holds: 512 saves nothing (`benchmarks coverage --parts ar1`)
 BITS = np.iinfo(np.int32).bits  # rows of a word, a multiple of four
 
 
@@ -220,12 +219,12 @@ def pairs(
     for t in range(1, rows):
         if position[t] != position[t - 1] + 1:
             jumps[t // BITS] |= np.int64(1) << (t % BITS)
-    errors, before, power = np.zeros((4, TILE)), np.empty(TILE), np.empty(TILE)
-    own, words, flat = np.empty((size, TILE)), np.empty((jumps.size, TILE), np.int64), table.reshape(-1)
+    errors, before, power = np.zeros((4, COLUMNS)), np.empty(COLUMNS), np.empty(COLUMNS)
+    own, words, flat = np.empty((size, COLUMNS)), np.empty((jumps.size, COLUMNS), np.int64), table.reshape(-1)
     total, alone = np.empty(lags * (table.shape[2] - moments)), np.empty(3 * lags)
     width = totals.size // (3 * lags * lines)
-    for first in range(0, lines, TILE):
-        columns = min(TILE, lines - first)
+    for first in range(0, lines, COLUMNS):
+        columns = min(COLUMNS, lines - first)
         s = slice(first, first + columns)
         before[:], power[:], own[:], words[:] = 0.0, 0.0, 0.0, 0
         for t in range(0, rows // 4 * 4, 4):

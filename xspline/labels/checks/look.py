@@ -23,14 +23,11 @@ from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
 from xspline.labels.read.targets import Target
 from xspline.residuals import assumptions
-from xspline.residuals.assumptions import FEWEST, MEDIAN
+from xspline.residuals.assumptions import FEWEST, MEDIAN, MOST, PARTS
 from xspline.residuals.screening import apart, distances
 from xspline.spaces import Space
 
 Array = np.ndarray
-
-#: Values that are looked at, at most, in so many boxes of neighbouring labels.
-MOST, BOXES = 100_000, 8
 
 
 def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
@@ -211,11 +208,11 @@ def boxes_of(observed: Observations) -> list[dict[Hashable, slice]]:
     if observed.data.size <= MOST:
         return [{dim: slice(0, n) for dim, n in sizes.items()}]
     lengths = dict(sizes)
-    while math.prod(lengths.values()) > MOST / BOXES:
+    while math.prod(lengths.values()) > MOST / PARTS:
         longest = max(lengths, key=lambda dim: lengths[dim])
         lengths[longest] = -(-lengths[longest] // 2)
     rng, boxes = np.random.default_rng(0), []
-    for _ in range(BOXES):
+    for _ in range(PARTS):
         first = {dim: int(rng.integers(n - lengths[dim] + 1)) for dim, n in sizes.items()}
         boxes.append({dim: slice(i, i + lengths[dim]) for dim, i in first.items()})
     return boxes

@@ -18,17 +18,16 @@ from xspline.labels.fine.in_memory import places_of
 from xspline.labels.fit import Fit
 from xspline.labels.read.observations import Observations, is_lazily_indexed, storage_chunks
 from xspline.labels.read.targets import Target, target_chunks
-from xspline.residuals.assumptions import FAR, FEWEST, MEDIAN
+from xspline.residuals.assumptions import FAR, FEWEST, MEDIAN, SURELY
 from xspline.residuals.screening import apart, tree_of
+from xspline.solve.smoothing.choose import CLOSE
 from xspline.spaces import Space
 
 Array = np.ndarray
 #: Standard deviations from which a residual has no weight; it has all of it where it is not `FAR`.
 NONE = 10.0
-#: Passes over the data at most, and the relative change of the scale of residuals that ends them.
-PASSES, SETTLED = 10, 0.01
-#: Times the usual distance from its neighbours from which an observation is suspicious.
-SUSPICIOUS = 5.0
+#: Passes over the data at most; a scale of residuals that changes by no more than `CLOSE` ends them.
+PASSES = 10
 
 
 #: Fits the same functions to other observations, with neighbours or without: (observed, neighbours=True) -> field.
@@ -45,7 +44,7 @@ def reweighted(solved: Solver, observed: list[Observations]) -> tuple[Field[Any]
     for passes in range(1, PASSES + 1):
         field = solved(weighted)
         scales = [_scale(o, field.fits[o.name]) for o in observed]
-        settled = all(np.all(abs(a - b) < SETTLED * a) for a, b in zip(scales, before, strict=True))
+        settled = all(np.all(abs(a - b) < CLOSE * a) for a, b in zip(scales, before, strict=True))
         if settled or passes == PASSES:
             break
         weighted = [_weighted(o, field.fits[o.name], s) for o, s in zip(observed, scales, strict=True)]
@@ -139,7 +138,7 @@ def _suspicious(fit: Fit, observed: Observations) -> Array:
         # Where wrong values are neighbours, some stand out only after others are gone.
         while (kept := np.flatnonzero(~own)).size > FEWEST:
             metric = metric_of(at[kept], values[kept], places.links, is_round=places.is_round)
-            far = apart(tree_of(at[kept] / metric), values[kept]) > SUSPICIOUS
+            far = apart(tree_of(at[kept] / metric), values[kept]) > SURELY
             if not far.any():
                 break
             own[kept[far]] = True
@@ -162,7 +161,7 @@ def _contradicted(fit: Fit, observed: Observations, marked: Array) -> Array:
         # The noise is that of an observation of mean weight.
         weights = sample.root[where] ** 2 / np.mean(sample.root[others] ** 2)
         expected = np.sqrt(predicted.variance + member.noise / weights)
-        wrong[where] = np.abs(values - predicted.mean) > SUSPICIOUS * expected
+        wrong[where] = np.abs(values - predicted.mean) > SURELY * expected
     return wrong
 
 

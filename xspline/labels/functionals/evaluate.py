@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,13 +48,13 @@ class Functional:
         self, fit: Fit, requested: Requested | None, *, covariance: bool = False, device: str | None = None
     ) -> list[xr.DataArray]:
         """Return the values, with their standard error, and covariance, where these are requested."""
-        marginals = self._on(fit)
+        marginals = [(tuple(map(fit.space.names.index, m.names)), m.rows) for m in self.marginals]
         known, finite = [], []
         for axes, rows in marginals:
             good = np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
             known.append((axes, np.where(good.reshape(-1, *(1,) * (rows.ndim - 1)), rows, 0.0)))
             finite.append(good)
-        outside = ~np.asarray(_outer(finite), dtype=bool)
+        outside = ~functools.reduce(np.multiply.outer, finite, np.ones((), bool))
         values = uncertainty.applied(known, np.asarray(fit.coefficients))
         if fit.whole is not None:
             values = values + self._fine(fit)
@@ -75,10 +76,6 @@ class Functional:
             square = square.reshape((*outside.shape, *outside.shape, *fit.variable.batch_shape))
             results.append(self._labelled(fit, square, "_covariance").assign_attrs(attrs))
         return results
-
-    def _on(self, fit: Fit) -> list[tuple[tuple[int, ...], Array]]:
-        """Return the coefficient axes and the rows of each marginal."""
-        return [(tuple(map(fit.space.names.index, m.names)), m.rows) for m in self.marginals]
 
     @staticmethod
     def _masked(values: Array, outside: Array) -> Array:
@@ -152,13 +149,6 @@ class Functional:
         long_name = of + self.long_name.format(result.attrs.get("long_name", name))
         result.attrs = evaluation.attributes(units, long_name, variable.history, self.call)
         return result.rename(f"{name}{kind}")
-
-
-def _outer(vectors: Sequence[Array]) -> Array:
-    out = np.ones((), bool)
-    for vector in vectors:
-        out = np.multiply.outer(out, vector)
-    return out
 
 
 def scaled(functional: Functional, factor: float) -> Functional:

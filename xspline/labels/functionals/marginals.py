@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 
 from xspline.arguments import brief
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names
 from xspline.labels.read.coordinates import floats, in_units_of
 from xspline.solve.errors import warn
 from xspline.spaces import Fourier, Space
@@ -209,14 +209,8 @@ def ranges_of(space: Space, dims: Any) -> dict[str, Range]:
         raise ValueError(
             f"a mean over no coordinate; name one of {', '.join(space.names)}, or leave dims out"
         )
-    for name in given:
-        if name not in space.names:
-            raise unknown_name(
-                name,
-                "fitted coordinate",
-                space.names,
-                "; of independent fits, and of samples, average the predictions",
-            )
+    advice = "; of independent fits, and of samples, average the predictions"
+    check_names(given, space.names, advice=advice)
     return {name: range_in(space, name, given[name]) for name in space.names if name in given}
 
 

@@ -11,7 +11,7 @@ import xarray as xr
 
 from xspline.arguments import brief, checked
 from xspline.labels.derivatives import EARTH_RADIUS
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names
 from xspline.labels.evaluation import merged
 from xspline.labels.fit import Fit
 from xspline.labels.functionals.evaluate import Functional, scaled
@@ -268,8 +268,7 @@ class WithFunctionals(FieldText, Generic[Data]):
                 f"anomaly() along which of {', '.join(times or space.names)}? Pass dim={(times or space.names)[0]!r}"
             )
         name = dim or times[0]
-        if name not in space.names:
-            raise unknown_name(name, "fitted coordinate", space.names)
+        check_names([name], space.names)
         period = range_in(space, name, reference)
         ranges = {} if mean is None and where is None else self._ranges(mean, where)
         if name in ranges:
@@ -337,9 +336,8 @@ class WithFunctionals(FieldText, Generic[Data]):
             raise ValueError(
                 f"regrid() over no coordinate: target has none of {', '.join(space.names)}; pass dims="
             )
+        check_names(names, space.names)
         for name in names:
-            if name not in space.names:
-                raise unknown_name(name, "fitted coordinate", space.names)
             others = [c.dims for n, c in resolved.coordinates.items() if n != name]
             own = resolved.coordinates[name].dims
             if len(own) != 1 or any(set(own) & set(dims) for dims in others):

@@ -11,7 +11,7 @@ import xarray as xr
 
 from xspline import execution
 from xspline.arguments import brief, is_number
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names
 from xspline.labels.fit import Fit, Request, SolvedApart, is_choice, solution_of, solve_variables
 from xspline.labels.inference.levels import Border, Levels
 from xspline.labels.read.parts import Part
@@ -79,9 +79,7 @@ def differing(statistics: Statistics[Any], offsets: Any, noise: Any, reference: 
         )
     counts = {name: sum(part.count for part in statistics.parts if part.holder == name) for name in names}
     reference = max(names, key=counts.__getitem__) if reference is None else reference
-    for name in (reference, *(noise if isinstance(noise, Mapping) else ())):
-        if name not in names:
-            raise unknown_name(name, "holder", names)
+    check_names([reference, *(noise if isinstance(noise, Mapping) else ())], names, "holder")
     if offsets is not None and not statistics.space.has_constant:
         raise ValueError(
             f"offsets='holders' needs functions that add up to one, and those of {statistics.space.code()} do not: "

@@ -78,6 +78,12 @@ def cf_axis(coordinate: xr.DataArray) -> tuple[str, int]:
     return ("", 0) if axis in ("X", "Y") and counts_positions else (axis, rank)
 
 
+def hidden_axes(variables: Mapping[Hashable, xr.DataArray]) -> list[str]:
+    """Return the data variables that are axes by their attributes or usual names; a unit of pressure is not enough."""
+    axes = {str(n): cf_axis(v) for n, v in variables.items() if v.ndim}
+    return [name for name, (axis, rank) in axes.items() if axis and rank < 7]
+
+
 def is_date(coordinate: xr.DataArray) -> bool:
     """Return whether the labels are datetime64 or date objects such as cftime's."""
     if coordinate.dtype != object or coordinate.size == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +12,15 @@ import numpy as np
 import xarray as xr
 
 from xspline.kernels import Group, Layout
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names, unknown_name
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, Regressors, Space, Union
 from xspline.spaces.basis import coordinate_in_errors
 from xspline.spaces.conversions import are_one, converted, degrees_in
 from xspline.spaces.space import near_labels
 from xspline.sums import Tally
+
+_COMPASS = re.compile(r"degrees?[ _](north|south|east|west)", re.IGNORECASE)
 
 
 def coordinate_of(
@@ -50,8 +53,9 @@ def coordinate_of(
 
 
 def units_of(coordinate: xr.DataArray) -> str:
-    """Return the units that the attributes say; empty without any."""
-    return str(coordinate.attrs.get("units") or "")
+    """Return the units that the attributes say, "Degrees North" as "degrees_north"; empty without any."""
+    given = str(coordinate.attrs.get("units") or "").strip()
+    return given.lower().replace(" ", "_") if _COMPASS.fullmatch(given) else given
 
 
 def in_units_of(space: Space, coordinate: xr.DataArray, name: str) -> xr.DataArray:
@@ -236,9 +240,8 @@ def arrange(
                 f"coordinate {name!r} spans {sorted(map(str, missing))}, but the data have dimensions {dims}"
             )
     pooled = tuple(pooled)
+    check_names(pooled, dims, "dimension")
     for dim in pooled:
-        if dim not in dims:
-            raise unknown_name(str(dim), "dimension", dims)
         if any(dim in span for span in spans):
             raise ValueError(
                 f"dimension {dim!r} is spanned by a fitted coordinate, so it cannot be pooled; leave out {dim}=None"

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
+from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, hidden_axes, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
 from xspline.labels.read.sizes import LABELS_PER_FUNCTION, LEAST, SECONDS, Labels, different, sized
 from xspline.solve.errors import warn
@@ -239,8 +239,7 @@ def _nothing(data: Data) -> ValueError:
     name = "the Dataset" if isinstance(data, xr.Dataset) else data.name or "the data"
     dims = ", ".join(f"{d} ({n})" for d, n in data.sizes.items()) or "none"
     coordinates = ", ".join(f"{n} ({c.dtype})" for n, c in data.coords.items()) or "none"
-    variables = data.data_vars.items() if isinstance(data, xr.Dataset) else ()
-    if hidden := [str(n) for n, v in variables if v.ndim and cf_axis(v)[0] and cf_axis(v)[1] < 7]:
+    if hidden := hidden_axes(data.data_vars if isinstance(data, xr.Dataset) else {}):
         verb = "is a data variable" if len(hidden) == 1 else "are data variables"
         advice = f"{', '.join(map(repr, hidden))} {verb}; make coordinates of them first: ds = ds.set_coords({hidden})"
     else:

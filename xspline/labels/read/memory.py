@@ -11,7 +11,7 @@ import xarray as xr
 
 from xspline.arguments import is_integer, is_number
 from xspline.kernels import Layout
-from xspline.labels.errors import place, unknown_name
+from xspline.labels.errors import check_names, place
 from xspline.spaces import Basis, BSpline, Space
 from xspline.spaces.basis import Union
 from xspline.spaces.means import middle
@@ -118,8 +118,7 @@ def series_of(
     ValueError : the coordinate is not fitted, has a B-spline or other points than a series; weights change along it.
     """
     dim = errors.dim
-    if dim not in space.names:
-        raise unknown_name(dim, "fitted coordinate for errors=AR1(...)", space.names)
+    check_names([dim], space.names, "fitted coordinate for errors=AR1(...)")
     k = space.names.index(dim)
     if obstacle := obstacle_to_series(dim, space, data, spans, middle(x[k]), weights):
         raise ValueError(obstacle)

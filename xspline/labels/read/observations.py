@@ -12,9 +12,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from xspline.execution import HolderCodes, Source, resources, type_of_blocks
-from xspline.labels.errors import label_text, place, unknown_name
+from xspline.labels.errors import check_names, label_text, place
 from xspline.labels.read.cells import cells_of, over_cells
-from xspline.labels.read.cf import auxiliary, cf_axis
+from xspline.labels.read.cf import auxiliary, cf_axis, hidden_axes
 from xspline.labels.read.coordinates import Arrangement, arrange, floats, seam_once
 from xspline.labels.read.memory import AR1, obstacle_to_series, periods_of, series_of, splines_in
 from xspline.labels.read.stored.chunks import reusing
@@ -443,7 +443,10 @@ def fitted_variables(dataset: xr.Dataset, dims: set[Hashable]) -> dict[str, xr.D
         )
     if left_out:
         why = f"not numeric or without the dimensions {sorted(map(str, dims))}"
-        warn(f"not fitted, because {why}: {', '.join(left_out)}")
+        apart = {n: v for n, v in variables.items() if str(n) not in fitted and dims.isdisjoint(v.dims)}
+        hidden = hidden_axes(apart)
+        advice = f"; to fit one field over {' and '.join(hidden)}: ds.set_coords({hidden})" if hidden else ""
+        warn(f"not fitted, because {why}: {', '.join(left_out)}{advice}")
     return fitted
 
 
@@ -457,8 +460,7 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
     if weights is None:
         return None
     if isinstance(weights, xr.Dataset):
-        if data.name not in weights:
-            raise unknown_name(str(data.name), "variable of the weights", weights.data_vars)
+        check_names([data.name], weights, "variable of the weights")
         weights = weights[data.name]
     if not isinstance(weights, xr.DataArray):
         raise TypeError(

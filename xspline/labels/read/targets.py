@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from xspline.arguments import brief, is_integer
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names, unknown_name
 from xspline.labels.read.cells import cells_of
 from xspline.labels.read.cf import is_date, role_of
 from xspline.labels.read.coordinates import floats
@@ -85,14 +85,11 @@ def resolve(
     at = _named(at, space)
     is_object = isinstance(at, xr.DataArray | xr.Dataset)
     given = at.variables if isinstance(at, xr.Dataset) else at.coords if is_object else at
+    check_names(coords, space.names)
     for name in coords:
-        if name not in space.names:
-            raise unknown_name(name, "fitted coordinate", space.names)
         if name in given:
             raise ValueError(f"{name!r} is given twice, in at= and as {name}=...; drop it from one of them")
-    for key in () if is_object else given:
-        if key not in space.names:
-            raise unknown_name(str(key), "fitted coordinate", space.names)
+    check_names(() if is_object else given, space.names)
     others = _other_names(space, at, coords) if is_object else {}
     labels = {}
     for name in space.names:
@@ -114,9 +111,7 @@ def resolve(
         labels[name] = own
     dims = list(dict.fromkeys([*(d for c in labels.values() for d in c.dims), *batch_dims]))
     if isinstance(chunks, Mapping):
-        for dim in chunks:
-            if dim not in dims:
-                raise unknown_name(str(dim), "dimension of the result to chunk", dims)
+        check_names(chunks, dims, "dimension of the result to chunk")
     elif chunks is None:
         requested = [*coords.values(), *(() if is_object else given.values())]
         if is_object:

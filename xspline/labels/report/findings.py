@@ -22,13 +22,12 @@ from xspline.labels.report.check import Finding
 from xspline.residuals import assumptions
 from xspline.solve import Likelihood, Roughness, rounded
 from xspline.solve.errors import warn
+from xspline.solve.smoothing.resolution import SEEN
 from xspline.spaces import Basis, BSpline, Union
 from xspline.sums import Tally
 
 #: Times the limit of what errors show from which the largest residual is worth a warning, so that tails are none.
 CERTAIN = 2.0
-#: Share of observations that are there twice from which it matters, about 1 % of the variance; ten times that warns.
-REPEATED = 0.01
 
 
 def concerns(fit: Fit) -> list[Finding]:
@@ -278,13 +277,13 @@ def _errors(fit: Fit) -> Iterator[Finding]:
     yield from _gross(seen)
     if fit.errors:
         yield Finding("errors", fit.errors)
-    if seen["repeated"] > REPEATED * seen["count"]:
+    if seen["repeated"] > SEEN * seen["count"]:
         text = f"{seen['repeated']} observations have the coordinates and the value of another one"
         advice = (
             "records that are there twice make error bars too short: keep one of each, as "
             "data.to_dataframe().drop_duplicates() does"
         )
-        yield Finding("repeated", text, advice, warns=seen["repeated"] > 10 * REPEATED * seen["count"])
+        yield Finding("repeated", text, advice, warns=seen["repeated"] > 10 * SEEN * seen["count"])
     modelled = fit.remembers
     correlated = {name: r for name, r in seen["correlated"].items() if name != modelled and not fit.by_scores}
     if correlated:

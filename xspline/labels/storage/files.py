@@ -31,9 +31,8 @@ from numpy.typing import NDArray
 
 from xspline.arguments import brief
 from xspline.execution import LIMITS, replacing, retrying
+from xspline.execution.checkpoint import SCHEMA
 
-#: Version of the layout; a reader refuses a later one.
-SCHEMA = 3
 ATTRIBUTE, DIGEST = "xspline", "xspline_digest"  # that hold the JSON, and the digest
 _IN_PART = ("append_dim", "compute", "group", "region")
 _OF_A_PART = re.compile(r"part\d+__")

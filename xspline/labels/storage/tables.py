@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from xspline.arguments import brief, checked
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names
 from xspline.labels.read.cf import cf_axis
 
 OBSERVATION = "obs"  # the dimension of the rows
@@ -69,9 +69,7 @@ def from_dataframe(
     """
     columns, attrs = _columns(frame)
     wanted, named = [value] if isinstance(value, str) else list(value), list(coords or ())
-    for name in (*wanted, *named):
-        if name not in columns:
-            raise unknown_name(name, "column", columns)
+    check_names([*wanted, *named], columns, "column")
     if not wanted or set(wanted) & set(named):
         raise ValueError(
             f"value={value!r} and coords={coords!r} have to name columns, of which none is both; the columns are "

@@ -15,10 +15,10 @@ import numpy as np
 
 from xspline.pde.discovery.subsets import CLEAR, Parabola, Subset, size_cost
 from xspline.pde.profile.axes import Array
-from xspline.pde.profile.estimate import SIGNIFICANT
 from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, SearchResult
-from xspline.pde.profile.information import NEGLIGIBLE
 from xspline.pde.profile.problem import EquationProblem
+from xspline.residuals.assumptions import SURELY
+from xspline.solve.direct.cholesky import TINY
 
 SEVERAL = 4  # sets that are fitted at a time, and terms of the largest set that a search starts from
 HASTY = 12  # factorisations of a set that is hardly the best
@@ -64,7 +64,7 @@ class Library:
     @property
     def floor(self) -> float:
         """What is added to each sum of squares: in data without noise a smaller one is the error of the space."""
-        return NEGLIGIBLE**2 * self.problem.search.data.power
+        return TINY * self.problem.search.data.power
 
     def search(self, subset: Subset) -> ConstrainedLeastSquares:
         """Return the search for the constants of some terms, with the test functions of all terms."""
@@ -107,13 +107,13 @@ class Library:
         return theta
 
     def distinct(self, model: FittedModel) -> Array:
-        """Return how many times `SIGNIFICANT` errors each constant is, were noise negligible, [k].
+        """Return how many times `SURELY` errors each constant is, were noise negligible, [k].
 
         A constant below 1 is rounding.
         """
         errors = self.search(model.subset).stderr(model.result.linear, self.floor)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(np.abs(model.result.state.tau) / (SIGNIFICANT * errors))
+            return np.asarray(np.abs(model.result.state.tau) / (SURELY * errors))
 
     def linearised(self, model: FittedModel) -> Parabola | None:
         """Return the sum of squares of all sets, linearised about a model; None where it is not finite."""
@@ -164,7 +164,7 @@ class Library:
         """Return the residual of some terms by the weak form, at least what data without noise show."""
         rows, target, _ = self._weak
         missed = np.linalg.norm(target - self.weak_constants(subset) @ rows)
-        return float(max(missed, NEGLIGIBLE * np.linalg.norm(target)))
+        return float(max(missed, math.sqrt(TINY) * np.linalg.norm(target)))
 
     def weak_starts(self) -> list[Subset]:
         """Return the best set of each small size by the weak form, without sets that are clearly worse than others."""

@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from xspline.pde.profile.axes import ROUNDING, Array, Integers
+from xspline.pde.profile.axes import Array, Integers
+from xspline.solve.smoothing.fit import ROUNDING
 
 Subset = tuple[int, ...]  # numbers of terms, in rising order
 

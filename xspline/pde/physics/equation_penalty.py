@@ -22,14 +22,15 @@ from xspline.pde.profile.axes import Array
 from xspline.pde.profile.constraint import Constraints
 from xspline.pde.profile.estimate import adequacy_of
 from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares
-from xspline.pde.profile.information import IMPROBABLE, NEGLIGIBLE
 from xspline.pde.profile.problem import order_of
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.pde.results import ENOUGH, of_the_space, units_of_names
 from xspline.pde.text import expression, unit_powers
 from xspline.pde.text.equation import Equation, parse
 from xspline.pde.text.symbols import Names, Value, arguments_code, checked_known
+from xspline.residuals.assumptions import CHANCE
 from xspline.solve import Choice, Factorisation, Penalty, Roughness, Solution
+from xspline.solve.direct.cholesky import TINY
 from xspline.solve.errors import nothing_determined, warn
 from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.penalties.roughness import spline_degrees
@@ -335,9 +336,9 @@ def _inadequate(prior: EquationPrior, space: Space) -> str:
         factor, row = alone.obeying(alone.even)
         rss = prior.data.rss(row)
         ratio, probability = adequacy_of(search, rss)
-        slight = rss - free < NEGLIGIBLE**2 * prior.data.power
+        slight = rss - free < TINY * prior.data.power
         told = f"F = {ratio:.3g}, probability {probability:.1g}"
-        doubtful = factor.determined and not slight and probability < IMPROBABLE
+        doubtful = factor.determined and not slight and probability < CHANCE
     else:
         order = min((2, *spline_degrees(space).values()))
         smooth = replace(prior, given=Gram(()), terms=_terms(order, space))
@@ -347,7 +348,7 @@ def _inadequate(prior: EquationPrior, space: Space) -> str:
         obeying = smooth.search(prior.strongest, [free_to_depart.strengths])
         gain = 2 * (obeying.score - free_to_depart.score)
         told = f"twice the gain in log-likelihood of one that need not is {gain:.3g}"
-        doubtful = gain > chdtri(1, IMPROBABLE)  # for one strength more
+        doubtful = gain > chdtri(1, CHANCE)  # for one strength more
     if not doubtful:
         return ""
     return (

@@ -16,14 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import qr
 
-from xspline.pde.profile.axes import ROUNDING, Array, Integers
+from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
-from xspline.pde.profile.gauss_newton import CLOSE, STRENGTHS
-from xspline.pde.profile.normal_equations import TINY, Jacobian, band_of
+from xspline.pde.profile.gauss_newton import STRENGTHS
+from xspline.pde.profile.normal_equations import Jacobian, band_of
 from xspline.pde.profile.scaled_sums import ScaledSums
-from xspline.solve.direct.cholesky import BandCholesky, scale_band
+from xspline.solve.direct.cholesky import TINY, BandCholesky, scale_band
 from xspline.solve.errors import SingularSystemError
+from xspline.solve.smoothing.fit import ROUNDING
 from xspline.solve.smoothing.newton import STEPS, minimise
+from xspline.solve.smoothing.resolution import SEEN
 from xspline.sums import Gram
 
 # Strengths are in units of `even`, at which a part of the penalty weighs as much as the data on the diagonal; at TINY
@@ -192,7 +194,7 @@ class EquationPrior:
         for _ in range(STEPS):
             residual = self.residual(row)
             left = max(self.data.rss(row), ROUNDING * self.data.power)
-            if own * float(np.sum(residual**2)) < CLOSE**2 * left:
+            if own * float(np.sum(residual**2)) < SEEN**2 * left:
                 break
             multipliers = multipliers + residual
             pull = self.target - self.pulled(multipliers)

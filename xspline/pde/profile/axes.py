@@ -16,11 +16,11 @@ from numpy.polynomial import legendre
 from scipy import sparse
 
 from xspline.solve.direct.band import Array, Integers
+from xspline.solve.smoothing.fit import ROUNDING
 from xspline.spaces import Features, Global, Space
 from xspline.spaces.bspline import LocalSpline, SplineTerm, periodic_knots
 from xspline.spaces.features import Harmonics, Legendre
 
-ROUNDING = 1e-14  # of the largest value, or of the sum of squares of the data: smaller numbers are zero
 SMOOTHER = 4  # degrees that smooth tests have above the order of a derivative
 CELLS = 3  # knot cells that an interval of a smooth test spans, and how many such tests there are at least
 

@@ -10,18 +10,19 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import fdtrc, stdtrit
 
-from xspline.pde.profile.axes import ROUNDING, Array
+from xspline.pde.profile.axes import Array
 from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, SearchResult, Unknowns
-from xspline.pde.profile.information import IMPROBABLE, NEGLIGIBLE, lacking, reaches, unsettled
+from xspline.pde.profile.information import lacking, reaches, unsettled
 from xspline.pde.profile.normal_equations import solve_information
 from xspline.pde.profile.problem import EquationProblem, refined
 from xspline.pde.profile.weak import weak_estimate
 from xspline.pde.results import ENOUGH, LEVEL, ROUGH, low_degrees
+from xspline.residuals.assumptions import CHANCE, SURELY
 from xspline.solve import SingularSystemError, choose, solve
+from xspline.solve.direct.cholesky import TINY
 from xspline.solve.multigrid.spaces import AxisLevel
+from xspline.solve.smoothing.fit import ROUNDING
 from xspline.spaces import BSpline, Space
-
-SIGNIFICANT = 5.0  # standard errors: constants and changes of them that are larger are no noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,9 +245,9 @@ def inadequate(
 ) -> Iterator[str]:
     """Yield that the constrained field misses the data by more than noise, and why, such as what is `missing`."""
     free = search.data.free
-    if free is None or not probability < IMPROBABLE:
+    if free is None or not probability < CHANCE:
         return
-    if rss - free < NEGLIGIBLE**2 * search.data.power:
+    if rss - free < TINY * search.data.power:
         return
     text = (
         f"a field that obeys the equation misses the data by more than their noise (F = {adequacy:.3g}, probability "
@@ -290,8 +291,8 @@ def _unresolved(
             f"a higher degree helps, or more observations along {halved.coarsest!r} where it changes fast"
         )
     for power, own, error, unit in zip(problem.parameters, halved.change, stderr, units, strict=True):
-        seen = own * unit > NEGLIGIBLE * math.sqrt(search.data.power)
-        if seen and own * unit > ROUGH * largest and own > SIGNIFICANT * error:
+        seen = own * unit > math.sqrt(TINY * search.data.power)
+        if seen and own * unit > ROUGH * largest and own > SURELY * error:
             yield (
                 f"half the knots change {power} by {own:.2g}, so these do not resolve the field yet; {advice}"
             )

@@ -10,20 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xspline.pde.profile.axes import ROUNDING, Array
+from xspline.pde.profile.axes import Array
 from xspline.pde.profile.constraint import Constraint, Constraints
-from xspline.pde.profile.normal_equations import PART, TINY, Jacobian, directions, solve_information
+from xspline.pde.profile.normal_equations import Jacobian, belonging, directions, solve_information
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.pde.text.low_terms import LowTerm
-from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve.direct.cholesky import TINY, BandCholesky
+from xspline.solve.smoothing.fit import ROUNDING
 from xspline.solve.smoothing.newton import STEPS
+from xspline.solve.smoothing.resolution import SEEN
 
 # λ tr JᵀJ over tr G, and what takes its place where rounding leaves no factorisation. Multipliers make the equations
 # hold at any strength; at 1e4 errors of constants are 4 % too large with splines of degree 7.
 STRENGTHS = (1e6, 1e4, 1e2)
-# Standard errors: a full step of the constants that ends a search, as no reader would see the next one. The equations
-# hold as closely then: √λ|r| over the root of the residual sum of squares.
-CLOSE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,12 +284,16 @@ class ConstrainedLeastSquares:
         rss: float,
         residuals: list[Array],
     ) -> tuple[float, bool]:
-        """Return how far a search is from its end after a step, below 1 it may end; and whether within errors."""
+        """Return how far a search is from its end after a step, below 1 it may end; and whether within errors.
+
+        At the end nobody would see the next step of the constants beside their errors. The equations hold as closely:
+        √λ|r| over the root of the residual sum of squares.
+        """
         errors = self.stderr(linear, rss)
         rounding = 1e-10 * np.abs(state.tau)
-        moved = float(np.max(np.abs(step.tau) / (CLOSE * errors + rounding), initial=0.0))
+        moved = float(np.max(np.abs(step.tau) / (SEEN * errors + rounding), initial=0.0))
         squared = sum(x * float(np.sum(r**2)) for x, r in zip(linear.strengths, residuals, strict=True))
-        missed = math.sqrt(squared / max(rss, ROUNDING * self.data.power)) / CLOSE
+        missed = math.sqrt(squared / max(rss, ROUNDING * self.data.power)) / SEEN
         return max(moved, missed), bool((np.abs(step.tau) <= errors + rounding).all())
 
     def _along(
@@ -333,7 +336,7 @@ class ConstrainedLeastSquares:
         covariance = variance * solve_information(linear.information, np.eye(len(linear.at.tau)))
         if np.isfinite(covariance).all():
             values, vectors, _ = directions(linear.information)
-            untold = (np.abs(vectors[:, values <= TINY]) > PART).any(axis=1)
+            untold = belonging(vectors[:, values <= TINY]).any(axis=1)
             np.fill_diagonal(covariance, np.where(untold, np.inf, np.diag(covariance)))
         return covariance
 

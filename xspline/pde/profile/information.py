@@ -12,18 +12,17 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from xspline.pde.profile.axes import Array
-from xspline.pde.profile.gauss_newton import CLOSE, ConstrainedLeastSquares, SearchResult
-from xspline.pde.profile.normal_equations import PART, TINY, directions, solve_information
+from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, SearchResult
+from xspline.pde.profile.normal_equations import belonging, directions, solve_information
 from xspline.pde.results import LEVEL, ROUGH
 from xspline.pde.text.equation import Power
 from xspline.pde.text.low_terms import LowTerm
+from xspline.residuals.assumptions import CHANCE
+from xspline.solve.direct.cholesky import TINY
 from xspline.solve.smoothing.newton import STEPS
+from xspline.solve.smoothing.resolution import SEEN
+from xspline.solve.system import MAX_BIAS
 
-HIDDEN = 0.05  # of the information on a constant: a larger share that noise in the field adds makes errors too small
-# Probability of an F or score, below which an equation is not adequate: 1 false alarm in 1,000 fits.
-IMPROBABLE = 1e-3
-# Of the standard deviation of the data: a smaller misfit is seen in data without noise alone.
-NEGLIGIBLE = 1e-5
 WIDEST = 30.0  # standard errors: an interval that has no end so far out has none
 
 
@@ -44,7 +43,7 @@ def unsettled(
         yield _apart(search, result, np.isinf(stderr), along)
         return
     share, direction = noise_told(search, result, of_field)
-    own = np.abs(direction) > PART * np.linalg.norm(direction)
+    own = belonging(direction)
     # Where the field tells less of a constant that varies, its own errors say so.
     if share > 0.5 and len({p.constant for p in _powers(search, own)}) > 1:
         yield _apart(search, result, own, direction)
@@ -169,10 +168,10 @@ def lacking(
     if not candidates or left <= 1:
         return Lacking((), (), nothing, nothing)
     scores = search.scores(result.linear, terms)
-    told = np.flatnonzero((scores.share > NEGLIGIBLE) & (scores.information > 0))
+    told = np.flatnonzero((scores.share > math.sqrt(TINY)) & (scores.information > 0))
     squares = scores.constant[told] ** 2 * scores.information[told]
     moved = (np.abs(scores.shift[:, told]) > resolution[:, None]).any(axis=0)
-    seen = moved & (squares > NEGLIGIBLE**2 * search.data.power)
+    seen = moved & (squares > TINY * search.data.power)
     sigma = search.sigma(result.rss)
     z = np.sqrt(squares[seen]) / sigma
     told = told[seen]
@@ -183,7 +182,7 @@ def lacking(
     term = candidates[told[largest]]
     size = scores.constant[told[largest]]
     text = f"{term.text} with {term.constant} = {size:.3g} +- {abs(size) / z[largest]:.2g} (z = {z[largest]:.1f})"
-    if 2 * len(candidates) * stdtr(left, -z[largest]) < IMPROBABLE:
+    if 2 * len(candidates) * stdtr(left, -z[largest]) < CHANCE:
         doubt = f"a term is missing: the data ask for {text}; add it, or look for another one like it: {term.code}"
         return Lacking((doubt,), (), nothing, nothing)
     own = told[likely]
@@ -221,7 +220,7 @@ def reaches(
     # Of a constant that varies there are many, each a number that tells little by itself.
     single = np.array([p.constant == p.parameter for p in search.constraints.parameters])
     rough = errors > ROUGH * np.abs(result.state.tau)
-    doubtful = single & (rough | (noise_added(search, result) > HIDDEN)) if single.any() else single
+    doubtful = single & (rough | (noise_added(search, result) > MAX_BIAS)) if single.any() else single
     for k in np.flatnonzero(doubtful).tolist():
         name = search.constraints.parameters[k]
         ends = [_end(search, result, k, side * errors[k], factor) for side in (-1, 1)]
@@ -270,7 +269,7 @@ def _end(
         error = math.copysign(float(search.stderr(there.linear, result.rss)[constant]), unit)
         seen = -there.wish[constant] / error
         state = there.state
-        if abs(seen - target) < 2 * CLOSE:
+        if abs(seen - target) < 2 * SEEN:
             return at, moved
         if seen < target:
             inside = (at, float(seen))

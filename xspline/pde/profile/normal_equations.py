@@ -14,16 +14,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
 from xspline.solve.direct.band import folded
+from xspline.solve.direct.cholesky import TINY
 from xspline.spaces import Frame, Space
 from xspline.sums import Gram, matrix_entries
-
-TINY = 1e-10  # of a diagonal of ones: what is added to one that may be singular, and eigenvalues that tell nothing
-PART = 0.2  # of a unit vector: the component from which a constant belongs to a direction
-TOGETHER = 4  # tests that are multiplied at a time: fewer leave more numbers to add, more have more zeros
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,12 +163,16 @@ class Jacobian:
 
     @cached_property
     def _groups(self) -> list[tuple[slice, Integers, Integers, Integers]]:
-        """Groups of tests of the second coordinate: their pairs, test and function of each pair, all functions."""
+        """Groups of tests of the second coordinate: their pairs, test and function of each pair, all functions.
+
+        As many are together as there are functions at one place: fewer leave more numbers to add, more have more zeros.
+        """
         second = self.order.axes[1:2]
         test, function = self._places(second[0]) if second else (np.zeros(1, np.int64), np.zeros(1, np.int64))
         tests = int(test.max()) + 1
         starts = np.searchsorted(test, np.arange(tests + 1))
-        ends = [*range(0, tests, TOGETHER), tests]
+        together = self.order.frame.offsets[second[0]] if second else 1
+        ends = [*range(0, tests, together), tests]
         spans = [slice(*starts[[a, b]].tolist()) for a, b in itertools.pairwise(ends)]
         return [(s, test[s] - test[s][0], function[s], np.unique(function[s])) for s in spans]
 
@@ -242,6 +244,11 @@ def directions(matrix: Array) -> tuple[Array, Array, Array]:
     scale = np.sqrt(np.diag(matrix))
     values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
     return values, vectors, scale
+
+
+def belonging(direction: Array) -> NDArray[np.bool_]:
+    """Return which constants belong to a direction, [k, ..]: those whose square is 1/k of the mean one or more."""
+    return np.asarray(len(direction) * np.abs(direction) > np.linalg.norm(direction, axis=0))
 
 
 def solve_information(matrix: Array, right: Array) -> Array:

@@ -13,24 +13,25 @@ import xarray as xr
 
 from xspline.labels.field import Field
 from xspline.labels.read.observations import Variable
+from xspline.labels.uncertainty import MAX_PAIRS
 from xspline.pde.known import at_nodes
 from xspline.pde.profile.axes import Array, ProjectedCoordinate, Unsuitable
 from xspline.pde.profile.constraint import Constraints
 from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares
-from xspline.pde.profile.normal_equations import TINY, BandOrder
+from xspline.pde.profile.normal_equations import BandOrder
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.pde.profile.weak import WeakEstimate, weak_estimate
 from xspline.pde.text.equation import Equation, Power
 from xspline.pde.text.low_terms import LowTerm, low_terms, recover_code
 from xspline.pde.text.symbols import Names, arguments_code
 from xspline.solve import Penalty, Resources, TooLargeError, solve
+from xspline.solve.direct.cholesky import TINY
 from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation, times_axis
 from xspline.solve.smoothing.fit import centred
 from xspline.spaces import BSpline, Space
 from xspline.sums import Factor, Gram, Sums
 
 BANDS = 2.5  # bands that a search holds: 1.1 to 2.2 by `python -m benchmarks constants --tables cost`
-LARGEST_BAND = 1.5e9  # bytes of a band, beyond which a step takes minutes
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +176,7 @@ def order_of(constraints: Constraints, otherwise: str = "", bands: float = BANDS
     It raises TooLargeError where so many bands do not fit in memory; `otherwise` says what else to do.
     """
     order = BandOrder.of(constraints)
-    if order.nbytes > min(LARGEST_BAND * BANDS, Resources.here().memory) / bands:
+    if order.nbytes > min(MAX_PAIRS * BANDS, Resources.here().memory) / bands:
         raise TooLargeError(
             f"the normal equations of {order.size} coefficients are a band of {order.nbytes / 1e9:.1f} GB; use fewer "
             f"functions along some coordinate{otherwise}"

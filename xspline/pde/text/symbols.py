@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from xspline.labels.derivatives import checked_orders
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names
 from xspline.labels.field_base import FieldBase
 from xspline.labels.statistics import Statistics
 from xspline.pde.text.expression import FUNCTIONS
@@ -188,8 +188,7 @@ class Names:
         for letter, name in dims.items():
             if not (isinstance(letter, str) and len(letter) == 1 and letter.isalpha()):
                 raise ValueError(f"dims maps letters to fitted coordinates; {letter!r} is not a letter")
-            if name not in space.names:
-                raise unknown_name(str(name), "fitted coordinate", space.names)
+            check_names([name], space.names)
         if twice := [name for name, n in collections.Counter(dims.values()).items() if n > 1]:
             raise ValueError(f"dims={dict(dims)} names {twice[0]!r} twice; give each coordinate one letter")
         # Letters mean what `dims` says, then names of one letter, then roles; x is the only one left.

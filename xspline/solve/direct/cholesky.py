@@ -30,6 +30,10 @@ Which = NDArray[np.int64]  # number of the system that each column belongs to
 PANEL = 32, 256
 
 
+# Of a diagonal: what makes a singular matrix definite, and what is no longer told from zero.
+TINY = 1e-10
+
+
 def tolerance(size: int) -> float:
     """Relative pivot at which a matrix is taken for singular: a small multiple of its rounding errors."""
     return 8.0 * max(size, 32) * float(np.finfo(np.float64).eps)

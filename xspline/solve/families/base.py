@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xspline.solve.direct.cholesky import Array, tolerance
+from xspline.solve.direct.cholesky import TINY, Array, tolerance
 from xspline.solve.families.determinant import Determinant, axis_spectrum, pinned
 from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty
@@ -24,7 +24,7 @@ from xspline.sums import Gram
 from xspline.sums.integrals import with_events
 
 # The lower bound from the start: there the penalty is that share of the diagonal of G.
-WEAKEST = np.log(1e-10)
+WEAKEST = np.log(TINY)
 STIFFEST = 1e4  # at the upper bound the roughest function that a penalty lets through is shrunk by this
 BEYOND = 5.0  # a score exists so far, in the logarithm of a term's strength, above its upper bound
 

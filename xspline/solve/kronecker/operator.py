@@ -7,8 +7,9 @@ import math
 
 import numpy as np
 
+from xspline.solve.costs import COSTS
 from xspline.solve.direct.band import Array, Integers
-from xspline.solve.parallel import WORTH_THREADS, run
+from xspline.solve.parallel import run
 from xspline.spaces import Frame
 from xspline.sums.factor import matrix_entries
 
@@ -53,7 +54,7 @@ class Operator:
             np.append(start, block.size), np.concatenate(targets)[order], np.concatenate(sources)[order]
         )
         self.bands = self._bands(moved.reshape(-1, self.width, self.size)[used])
-        self.split = block.size * self.size * self.width > WORTH_THREADS
+        self.split = block.size * self.size * self.width > COSTS.slab_numbers
         # Slabs of the first axis, no thinner than pairs are wide: every other one at a time writes to other rows.
         length, coupled = own.sizes[0], own.sizes[0] if own.everywhere[0] else max(own.offsets[0] - 1, 1)
         edges = np.linspace(0, length, max(length // coupled // 2 * 2, 1) + 1).astype(int)

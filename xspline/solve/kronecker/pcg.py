@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from xspline.solve.direct.cholesky import Array, tolerance
+from xspline.solve.costs import COSTS
+from xspline.solve.direct.cholesky import TINY, Array, tolerance
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.kronecker.product import Product, dense_of
 from xspline.solve.krylov import (
@@ -34,7 +35,7 @@ from xspline.solve.krylov import (
     refined,
     times,
 )
-from xspline.solve.parallel import WORTH_THREADS, ranges, run, single_threaded_blas
+from xspline.solve.parallel import ranges, run, single_threaded_blas
 from xspline.solve.system import PerturbedSystem
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram
@@ -42,7 +43,6 @@ from xspline.sums import Factor, Gram
 Term = tuple[float, tuple[int, ...]]
 # Eigenvectors of an axis, a root for each along another, and these axes.
 _Joint = tuple[Array, Array, tuple[int, int]]
-RELATIVE = 1e-10  # τ of the pencil over tr G_j / tr R_j: makes it definite where an axis has gaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class KroneckerSum:
     def indefinite(self) -> int | None:
         """The axis with a matrix that is not positive semidefinite, as latitude on a sphere has; None without one."""
         for axis, own in enumerate(self.matrices):
-            if any(x[0] < -RELATIVE * x[-1] for x in map(np.linalg.eigvalsh, own)):
+            if any(x[0] < -TINY * x[-1] for x in map(np.linalg.eigvalsh, own)):
                 return axis
         return None
 
@@ -181,7 +181,7 @@ def apply_kronecker(matrices: Sequence[Array], x: Array) -> Array:
 def apply_along(matrix: Array, x: Array, axis: int) -> Array:
     """A matrix [K', K], or a diagonal [K], times one axis of x; the same slabs on any number of threads.
 
-    Up to `WORTH_THREADS` numbers take one thread.
+    Numbers that a cache holds take one thread.
     """
     if matrix.ndim == 1:
         return np.asarray(x * matrix.reshape(-1, *(1,) * (x.ndim - axis - 1)))
@@ -198,7 +198,7 @@ def apply_along(matrix: Array, x: Array, axis: int) -> Array:
             np.matmul(matrix, source[:, :, a:b], out=out[:, :, a:b])
 
     with single_threaded_blas():
-        run(piece, [ranges(max(before, after))], split=x.size > WORTH_THREADS)
+        run(piece, [ranges(max(before, after))], split=x.size > COSTS.slab_numbers)
     return out.reshape(*x.shape[:axis], len(matrix), *x.shape[axis + 1 :])
 
 
@@ -225,9 +225,7 @@ class FastDiagonal(PerturbedSystem):
         stiff = [int(np.argmin([values[0] / values[-1] for values in own])) for own in spectra]
         pencils = zip(self.data.matrices, self.penalty.matrices, stiff, strict=True)
         try:  # T with Tᵀ(G + τR)T = I and TᵀRT diagonal; both matrices have trace 1
-            self.rotations: list[Array] = [
-                linalg.eigh(r[i], g[0] + RELATIVE * r[i])[1] for g, r, i in pencils
-            ]
+            self.rotations: list[Array] = [linalg.eigh(r[i], g[0] + TINY * r[i])[1] for g, r, i in pencils]
         except linalg.LinAlgError:
             raise ConvergenceError(
                 "a coordinate has functions with neither observations nor roughness: its eigenvectors are not "

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from xspline.solve.costs import COSTS
 from xspline.solve.direct.band import Array, Integers
 from xspline.solve.multigrid.spaces import AxisLevel, pair_places
-from xspline.solve.parallel import WORTH_THREADS, ranges, rounds_of, run
+from xspline.solve.parallel import ranges, rounds_of, run
 
 MAX_SUBDOMAIN = 700  # coefficients
 
@@ -43,7 +44,7 @@ class Schwarz:
         self.index = np.asarray(np.ravel_multi_index(picked, sizes), dtype=np.int64)
         n = len(inside)
         self.inverse = np.empty((len(number), n * (n + 1) // 2), np.float32)
-        self.split = self.inverse.size > WORTH_THREADS
+        self.split = self.inverse.size > COSTS.slab_numbers
         places, flat = _places(along, axes, pairs.shape), pairs.reshape(-1)
 
         def piece(a: int, b: int) -> None:

@@ -23,14 +23,15 @@ from xspline.solve.select import NEARLY_SEPARABLE
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, NearReml, OfFit, Reml, Score
 from xspline.solve.smoothing.family import family_for, solver_for
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred, observed_parts
-from xspline.solve.smoothing.newton import NEAR, RISE, State, minimise
+from xspline.solve.smoothing.newton import RISE, State, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.smoothing.resolution import Resolution, gap_error, resolution
 from xspline.solve.system import Choice, Factorisation
 from xspline.spaces import Space
 from xspline.sums import Sums, leave_one_out
 
-# The step in log λ that ends a search of a large problem. The score is off by the order of its square.
+# The step in log λ, or in the logarithm of a scale, that ends a search of a large problem. The score is off by the
+# order of its square.
 CLOSE = 0.02
 
 
@@ -316,7 +317,7 @@ class Problem:
     @property
     def near(self) -> float:
         """The step in log λ that ends a search: of large problems, and of others."""
-        return NEAR if self.is_quick else CLOSE
+        return RISE if self.is_quick else CLOSE
 
     @property
     def estimated(self) -> bool:

@@ -178,7 +178,7 @@ class NearFit(PenalisedFit):
     """
 
     exact_solver = False
-    tolerance = PROBE_TOLERANCE  # scores are off by its square
+    tolerance = PROBE_TOLERANCE
 
     @property
     def traced(self) -> Factorisation:

@@ -24,10 +24,9 @@ from xspline.solve.families.base import BEYOND
 LONGEST = (
     BEYOND  # the longest step along an eigenvector of the Hessian, in log λ: from a bound to where scores end
 )
-NEAR = 5e-5  # the step that ends a search, in log λ
 STEPS = 50  # the most that a search takes
 # In units of the log-likelihood, what the score may rise by over a step, and its slope, for log λ, on a bound that
-# counts as none.
+# counts as none; in log λ, the step that ends a search.
 RISE = 1e-5
 LOST = 1e-3  # what may be left to gain where no step gains anything
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
@@ -89,7 +88,7 @@ def minimise(
     start: Array,
     lower: Array,
     upper: Array,
-    near: float = NEAR,
+    near: float = RISE,
     enough: float = 1e-5 * RISE,
 ) -> State[P]:
     """Return the minimum of a score within bounds.

@@ -19,7 +19,6 @@ from xspline.spaces.bspline import LocalSpline
 from xspline.spaces.features import pair_products
 from xspline.sums import observed_cells
 
-NEGLIGIBLE = 1e-4  # share of the variance: residuals of a hundredth of the spread are too small to matter
 # Share of Σ w y²: residuals of that size are those of values that were rounded to float32.
 TINY = (8 * float(np.finfo(np.float32).eps)) ** 2
 
@@ -27,7 +26,9 @@ TINY = (8 * float(np.finfo(np.float32).eps)) ** 2
 # function. Measured on waves and random walks.
 CROWDED = 0.8  # share of the functions that are in use
 ABOVE_NOISE = 10.0  # power of the finest quarter of them, over noise; below 3 where more knots change nothing
-SEEN = 0.01  # what that quarter contributes to the variance of residuals, as a share
+# The share that somebody sees: what that quarter contributes to the variance of residuals, residuals beside the spread
+# of the data, repeated records among all, a change of a constant beside its error. Chosen.
+SEEN = 0.01
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
         solved = np.linalg.solve(axis.vectors, moved.reshape(len(moved), -1))
         x = np.moveaxis(np.asarray(solved).reshape(moved.shape), 0, j)
     power = np.mean(x**2 * left * weight / rss, axis=-1)  # over that of noise, [K..]
-    visible = bool(np.any(rss > NEGLIGIBLE * spread + TINY * mean**2 * weight + 2 * SMALLEST))
+    visible = bool(np.any(rss > SEEN**2 * spread + TINY * mean**2 * weight + 2 * SMALLEST))
     functions = {}
     limited = []
     for name, t in zip(model.names, taken.tolist(), strict=True):

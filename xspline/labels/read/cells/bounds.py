@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from xspline.arguments import brief
-from xspline.labels.errors import unknown_name
+from xspline.labels.errors import check_names
 from xspline.labels.read.coordinates import floats, in_units_of, units_of
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Space
@@ -61,9 +61,8 @@ def bounds_of(
             "support={'time': 'cells'}"
         )
     bounds = {}
+    check_names(support, coordinates, "fitted coordinate for support=")
     for name, given in support.items():
-        if name not in coordinates:
-            raise unknown_name(str(name), "fitted coordinate for support=", coordinates)
         if not has_cells(given):
             continue
         is_named = isinstance(given, str) and given == CELLS
