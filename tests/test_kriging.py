@@ -68,15 +68,6 @@ def test_neighbours_are_near_where_observations_are_dense() -> None:
     assert float((error**2).mean() ** 0.5) < 1e-3
 
 
-def test_crowded_observations_are_neighbours_of_the_places_among_them() -> None:
-    """As a core of ice has them, whose youngest years are ten thousand times as dense as its oldest."""
-    age = np.geomspace(0.1, 1e3, 2001)
-    truth = np.sin(2 * np.log(age))
-    observed = np.where(np.arange(age.size) % 10 == 5, np.nan, truth)
-    field = xr.DataArray(observed, {"age": age}, name="u").spline.fit()
-    assert float(abs(field.predict() - truth).max()) < 0.05
-
-
 def test_values_and_errors_take_one_look_at_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     from xspline.kriging.nearby import Nearby
 
