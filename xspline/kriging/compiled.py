@@ -220,16 +220,6 @@ def _some(  # type: ignore[no-untyped-def]
 
 
 @internal
-def _told(root):  # type: ignore[no-untyped-def]
-    """How many items tell something that those before them do not: the others have no finite pivot."""
-    number = 0
-    for a in range(root.shape[0]):
-        if root[a, a] < math.inf:
-            number += 1
-    return number
-
-
-@internal
 def _product(x, y):  # type: ignore[no-untyped-def]
     value = 0.0
     for a in range(x.shape[0]):
@@ -316,7 +306,7 @@ def predictions(  # type: ignore[no-untyped-def]
         for a in range(m):
             alpha[a] = values[chosen[block, a]]
         _forward(matrix, alpha)
-        size[block] = _product(alpha, alpha) / _told(matrix)
+        size[block] = _product(alpha, alpha) / m
         _backward(matrix, alpha)
         _forward(matrix, beta)
         _backward(matrix, beta)

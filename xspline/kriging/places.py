@@ -91,21 +91,15 @@ class Places:
         up = np.cos(tilt) * north - np.sin(tilt) * outward
         return np.stack([*(np.degrees(axis) for axis in (away, east, up)), *axes], axis=1)
 
-    def at_poles(self, x: Array) -> NDArray[np.bool_]:
-        """Return which coordinates [n, d] are those of a pole."""
-        if self.latitude is None:
-            return np.zeros(len(x), bool)
-        return np.asarray(self.degrees * np.abs(x[:, self.latitude]) >= 90 - AT_POLE)
-
     def with_tubes(self, x: Array, values: Array) -> Places:
         """Return the places with tubes, if values at coordinates [n, d] follow the longitude at a pole.
 
         They do where the squares of the steps from one longitude to the next are less than those about the mean: of
         noise they are twice as large (von Neumann 1941).
         """
-        at_pole = self.at_poles(x)
-        if self.longitude is None or not at_pole.any():
+        if self.latitude is None or self.longitude is None:
             return self
+        at_pole = self.degrees * np.abs(x[:, self.latitude]) >= 90 - AT_POLE
         x, values = x[at_pole], values[at_pole]
         _, pole = np.unique(np.delete(x, self.longitude, axis=1), axis=0, return_inverse=True)
         pole = pole.ravel()
