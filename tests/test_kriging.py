@@ -64,6 +64,9 @@ def test_neighbours_are_near_where_observations_are_dense() -> None:
     points = xr.DataArray(np.sin(60 * x) * np.cos(72 * y), {"x": ("n", x), "y": ("n", y)}, "n", "u")
     few, all_points = rng.permutation(np.flatnonzero(np.maximum(x, y) < 0.1))[:500], points.copy()
     points[few] = np.nan
+    assert (
+        points[:500].spline.fit().summary().fine_length_in_labels.max() < 50
+    )  # a point takes 1/√500 of the range
     error = points.spline.fit().predict(all_points[few]) - all_points[few]
     assert float((error**2).mean() ** 0.5) < 1e-3
 

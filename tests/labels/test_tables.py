@@ -101,6 +101,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda d: xs.from_dataframe(d.to_dict(), "TEMP"),
         r"frame=dict has to be a pandas DataFrame; other tables have a method to_pandas\(\)",
     ),
+    "no rows": (lambda d: xs.from_dataframe(d[:0], "TEMP"), "the table has no rows"),
     "an unknown column": (lambda d: xs.from_dataframe(d, "TEMPS"), "no column 'TEMPS'; did you mean 'TEMP'?"),
     "an unknown coordinate": (
         lambda d: xs.from_dataframe(d, "TEMP", coords=["LAT"]),

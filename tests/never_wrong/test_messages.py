@@ -51,6 +51,7 @@ def test_select_takes_classes(term: Any) -> None:
         ),
         ("data", r"item 1 is of type DataArray; of data see xs\.statistics"),
         ("one", r"merge takes a list of Statistics, as in xs\.merge\(\[a, b\]\)"),
+        (len, r"merge takes a list of Statistics, as in xs\.merge\(\[a, b\]\)"),
     ],
 )
 def test_merge_takes_statistics(what: Any, message: str) -> None:

@@ -595,7 +595,7 @@ def merge(statistics: Iterable[Statistics[Data]], *, repeated_holders: str = "er
     """
     if repeated_holders not in ("error", "add"):
         raise ValueError(f"repeated_holders has to be 'error' or 'add', not {repeated_holders!r}")
-    if isinstance(statistics, Statistics):
+    if isinstance(statistics, Statistics) or not isinstance(statistics, Iterable):
         raise TypeError("merge takes a list of Statistics, as in xs.merge([a, b]); one alone needs no merge")
     listed = list(statistics)
     for i, other in enumerate(listed):

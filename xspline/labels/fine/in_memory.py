@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -90,7 +89,9 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
         parts.append(Observed(points, values[k][used[k]], own / own.mean(), rows))
     first = int(np.argmax(enough))
     places = places_of(space).with_tubes(parts[0].coordinates, whole[first][used[first]])
-    steps = np.array([_step(parts[0].coordinates, j, spans[name]) for j, name in enumerate(space.names)])
+    alone = [len(spans[name]) == 1 and list(spans.values()).count(spans[name]) == 1 for name in space.names]
+    labels = parts[0].coordinates.T
+    steps = np.array([_step(x, len(labels), is_alone=own) for x, own in zip(labels, alone, strict=True)])
     fields = iter(fitting.fit(parts, places, steps, rounding(whole[used]), windows))
     return Fine(tuple(next(fields) if k else None for k in enough), space.names)
 
@@ -114,11 +115,11 @@ def _extent(space: Space, j: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _step(points: Array, j: int, span: tuple[Hashable, ...]) -> float:
-    """Return the usual distance of labels along a coordinate."""
-    if len(span) == 1 and np.ptp(points[:, j]) > 0:
-        return step_of(points[:, j])
-    return float(np.ptp(points[:, j])) / max(len(points) ** (1 / points.shape[1]), 1) or 1.0
+def _step(labels: Array, dimensions: int, *, is_alone: bool) -> float:
+    """Return the usual distance of labels along a coordinate; of points, the one that they would have on a grid."""
+    if is_alone and np.ptp(labels) > 0:
+        return step_of(labels)
+    return float(np.ptp(labels)) / labels.size ** (1 / dimensions) or 1.0
 
 
 def step_of(labels: Array) -> float:
