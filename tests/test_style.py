@@ -20,7 +20,7 @@ from tests.source import (
 )
 
 MAX_BODY, MAX_FILES_OF_A_FOLDER = 60, 10
-MAX_LINES = 45_407  # of the whole package; a feature that makes it longer is named in the commit
+MAX_LINES = 45_400  # of the whole package; a feature that makes it longer is named in the commit
 MAX_CONSTANTS = 148  # numbers in capitals at module level, of the whole package: this only falls
 
 # What the value of a constant may be made of.
@@ -37,7 +37,7 @@ ARITHMETIC = (
 )
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-MAX_TEST_LINES = 25_962  # of all tests: a feature whose tests make them longer is named in the commit
+MAX_TEST_LINES = 25_949  # of all tests: a feature whose tests make them longer is named in the commit
 
 
 def test_functions_are_at_most_sixty_lines() -> None:

@@ -246,28 +246,21 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
     """Return widths [D] over which values change alike, of a cell that holds about one observation.
 
     Squared differences of near values are fitted by a plane in the distances along each axis, whose slopes say how
-    far one has to go along each for the same change; what is near follows from the answer, so this is repeated. Each
-    axis in turn is taken for a shorter one, or pairs along an axis of large changes would never be near. Axes with
-    one number in `links` [D] have one width. Where the first two axes span a sphere (`is_round`), the third is
+    far one has to go along each for the same change; what is near follows from the answer, so this is repeated. Axes
+    with one number in `links` [D] have one width. Where the first two axes span a sphere (`is_round`), the third is
     its axis and has no larger width, or places on both hemispheres would be near each other.
     """
     sampled = np.random.default_rng(0).permutation(len(places))[:SAMPLED]
     axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]
     widths = np.array([np.sqrt(np.sum(np.var(places[:, own], axis=0))) for own in axes])
     widths = np.where(widths > 0, widths, max(widths.max(), 1.0))
-    far, change, weights = [], [], []
     for _ in range(ROUNDS):
-        for i in range(len(axes)):
-            stretched = widths.copy()
-            stretched[i] *= WIDER**2
-            scaled = places / stretched[links]
-            near = _tree(scaled).query(scaled[sampled], min(AROUND, len(places)))[1][:, 1:]
-            steps = places[sampled, None] - places[near]
-            change.append((values[sampled, None] - values[near]).ravel() ** 2)
-            weights.append(np.full(change[-1].size, 1 / max(change[-1].mean(), np.finfo(float).tiny)))
-            far.append([np.sqrt(np.sum(steps[..., own] ** 2, axis=-1)).ravel() for own in axes])
-        pairs = np.concatenate(far, axis=1).T / widths, np.concatenate(change)
-        slopes = _slopes(*pairs, np.concatenate(weights))
+        scaled = places / widths[links]
+        near = _tree(scaled).query(scaled[sampled], min(AROUND, len(places)))[1][:, 1:]
+        steps = places[sampled, None] - places[near]
+        change = (values[sampled, None] - values[near]) ** 2
+        far = [np.sqrt(np.sum(steps[..., own] ** 2, axis=-1)).ravel() for own in axes]
+        slopes = _slopes(np.stack(far, axis=1) / widths, change.ravel())
         widths = _rounded(np.sqrt(widths * widths / slopes))
         if is_round:
             widths[1] = min(widths[:2])
@@ -282,12 +275,12 @@ def _rounded(widths: Array) -> Array:
     return np.asarray(2.0 ** (np.round(PARTS * np.log2(widths)) / PARTS))
 
 
-def _slopes(far: Array, change: Array, weights: Array) -> Array:
+def _slopes(far: Array, change: Array) -> Array:
     """Return how much values change per distance along each axis, of mean logarithm 0, none far below the largest."""
     from scipy.optimize import nnls  # not above: it makes the import of the package longer
 
     rows = np.column_stack([np.ones(len(far)), far])
-    slopes = nnls(rows * weights[:, None], change * weights)[0][1:]
+    slopes = nnls(rows, change)[0][1:]
     # Where values change by noise alone, no axis has a slope that rounding does not decide.
     unseen = UNSEEN * change.mean() / max(float(far.mean()), np.finfo(float).tiny)
     slopes = np.maximum(slopes, max(LEAST_SLOPE * slopes.max(), unseen))
