@@ -19,9 +19,8 @@ import numpy as np
 
 from xspline.spaces.jit import compiled
 
-FLOOR = (
-    1e-10  # of the variance: an item of which the ones before leave less open tells nothing beside rounding
-)
+#: Of the variance: an item of which those before it leave less open tells nothing beside rounding.
+FLOOR = 1e-10
 #: Sums may be added in any order, so that they are vector instructions: the same bits on one processor.
 FAST = {"contract", "nsz", "arcp", "reassoc"}
 internal: Any = numba.njit(  # type: ignore[call-overload]

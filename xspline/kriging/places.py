@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-AT_POLE = 1e-5  # degrees; a latitude of single precision is no nearer to 90
-TUBE = (
-    10.0  # degrees from a pole; half as long is 80 times worse beside poles: `python -m benchmarks geometry`
-)
+#: Degrees from a pole: a latitude of single precision is no nearer to 90.
+AT_POLE = 1e-5
+#: Degrees from a pole; with half of it errors beside poles are 80 times larger (`python -m benchmarks geometry`).
+TUBE = 10.0
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,8 @@ class Places:
     centre: tuple[float, float] = (0.0, 0.0)
     is_round: bool = False  # whether the longitudes span a half circle or more
     degrees: float = 1.0  # a unit of latitude and longitude in degrees
-    tube: float = (
-        0.0  # how many degrees from each pole the sphere becomes a tube; 0 where a pole is one place
-    )
+    # how many degrees from each pole the sphere becomes a tube; 0 where a pole is one place
+    tube: float = 0.0
 
     @classmethod
     def over(
