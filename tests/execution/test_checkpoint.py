@@ -174,7 +174,7 @@ def test_a_client_that_is_killed_goes_on(
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     kept = len(list((tmp_path / "checkpoint").glob("*.npz")))
     assert kept > 0
-    assert json.loads((tmp_path / "checkpoint/description.json").read_text())["schema"] == 2
+    assert json.loads((tmp_path / "checkpoint/description.json").read_text())["schema"] == 3
 
     (tmp_path / "deadly").unlink()
     (tmp_path / "reads").unlink()

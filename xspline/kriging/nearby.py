@@ -288,8 +288,7 @@ class Nearby:
             )
             centres, block = (index + 0.5 - CORNER) * width, block.ravel()
             reach = tree.query(centres, [NEIGHBOURS[0]])[0][:, 0]
-            corner = width * math.sqrt(d) / 2
-            whole = (corner <= math.sqrt(SHARED) * reach) | (reach == 0)
+            whole = (width * math.sqrt(d) / 2 <= math.sqrt(SHARED) * reach) | (reach == 0)
             order = left[np.argsort(block, kind="stable")]
             blocks = np.split(order, np.cumsum(np.bincount(block, minlength=len(index)))[:-1])
             parts += [blocks[i] for i in np.flatnonzero(whole)]

@@ -253,7 +253,12 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         furthest = own[np.argsort(-apart(member.pyramid.trees[0], values, own), kind="stable")[:each]]
         suspects.append(member.withheld(furthest))
         places.append(member.coordinates[furthest])
-        beyond.append(distances(member.pyramid.trees[0], values, furthest)[0] > 3 * values.std())
+        # A gross error is far from its neighbours, as no corner is, and from all values, as no front is.
+        far = (
+            distances(member.pyramid.trees[0], values, furthest)[0],
+            np.abs(values[furthest] - values.mean()),
+        )
+        beyond.append(np.minimum(*far) > 3 * values.std())
         usual.append((member.coordinates[own[:each]], member.withheld(own[:each])))
     largest = np.abs(np.concatenate(suspects))
     u, at = np.concatenate([errors for _, errors in usual]), np.concatenate([x for x, _ in usual])

@@ -336,8 +336,7 @@ def _with_tubes(stored: Stored) -> Places:
         return places
     index: list[Any] = [slice(n // 2, n // 2 + 1) for n in stored.residual.shape]
     north_south = stored.order[places.latitude]
-    farthest = np.nanargmax(np.abs(stored.labels[north_south]))
-    index[north_south] = slice(farthest, farthest + 1)
+    index[north_south] = [int(np.nanargmax(np.abs(stored.labels[north_south])))]
     index[stored.order[places.longitude]] = slice(None)
     ((values, weights, labels),) = execution.computed(_as_they_are, [stored.part(index)])
     items, points = _observations(places, values, weights, labels, stored.order)
