@@ -21,8 +21,8 @@ from xspline.spaces.instants import Array, plain_text
 Domain: TypeAlias = tuple[Any, Any]
 Extent: TypeAlias = tuple[float, float]
 
-# Below this singular value only rounding errors of its square, which a Gram has, tell the terms apart.
-DEPENDENT = math.sqrt(np.finfo(np.float64).eps)
+# Below this singular value the joint design has lost ten digits: the terms are taken for dependent.
+DEPENDENT = 1e-10
 
 
 @contextmanager

@@ -254,11 +254,8 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         suspects.append(member.withheld(furthest))
         places.append(member.coordinates[furthest])
         # A gross error is far from its neighbours, as no corner is, and from all values, as no front is.
-        far = (
-            distances(member.pyramid.trees[0], values, furthest)[0],
-            np.abs(values[furthest] - values.mean()),
-        )
-        beyond.append(np.minimum(*far) > 3 * values.std())
+        near = distances(member.pyramid.trees[0], values, furthest)[0]
+        beyond.append(np.minimum(near, np.abs(values[furthest] - values.mean())) > 3 * values.std())
         usual.append((member.coordinates[own[:each]], member.withheld(own[:each])))
     largest = np.abs(np.concatenate(suspects))
     u, at = np.concatenate([errors for _, errors in usual]), np.concatenate([x for x, _ in usual])
