@@ -81,7 +81,7 @@ def test_the_sums_of_next_months_are_added(name: str, mask: str) -> None:
     [
         ({"time": BASES["season, trend and splines"]}, {"time": "2030-01-01"}, "begin anew"),
         ({"time": xs.BSpline(10)}, {"lat": 3.0}, "lat"),
-        ({"time": xs.BSpline(10)}, {"time": np.datetime64("NaT")}, "missing or infinite"),
+        ({"time": xs.BSpline(10)}, {"time": np.datetime64("NaT", "ns")}, "missing or infinite"),
     ],
 )
 def test_what_cannot_be_extended_is_refused(bases: dict, ranges: dict, text: str) -> None:
