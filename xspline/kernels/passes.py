@@ -96,7 +96,7 @@ def in_slabs(walk: Walk) -> BlockResult:
         xp.zeros(walk.member_shape, dtype=kind, device=walk.device)
         for kind in (xp.float64, xp.float64, xp.int64)
     )
-    for box in walk.boxes():
+    for box in walk.boxes(long=by_cell is not None and not walk.on_host):
         slab, left_out = read(walk, box)
         tally = Tally.merge((tally, left_out))
         if not slab.count:

@@ -271,10 +271,10 @@ class Walk:
         """Axes of the values in the order of the slab axes: those of a group side by side."""
         return tuple(itertools.chain(*(axis.axes for axis in self.slab_axes)))
 
-    def boxes(self, component: Component | None = None) -> Iterator[SlabBox]:
-        """Places of the slabs; with a component, of an array that has extent 1 along all other groups."""
+    def boxes(self, component: Component | None = None, *, long: bool = False) -> Iterator[SlabBox]:
+        """Places of slabs, `long` where no rows are computed; with a component, of extent 1 along all other groups."""
         shape = self.shape if component is None else self._shape_of(component)
-        return slab_boxes(shape, self.slab_axes, self.limit, self.rows_limit)
+        return slab_boxes(shape, self.slab_axes, self.limit, self.limit if long else self.rows_limit)
 
     def whole_box(self, component: Component) -> SlabBox:
         """The one place of an array that has extent 1 along all groups but a component."""

@@ -40,8 +40,8 @@ class CellSizes:
     run_cells: int = 16  # whose sums wait for each other along an axis: they stay in the cache
     waiting_entries: int = 1 << 20  # of sums of all cells that wait for further rows: 8 MiB
     tile_rows: tuple[int, int] = (8, 4096)  # on a device, rows of a tile: at least, at most
-    # On a device, products of columns of a slab, sums folded at a time: 512 MiB.
-    device_entries: int = 1 << 26
+    # On a device, products of columns of a slab: 2 GiB (`benchmarks gpu`: 512 MiB take 1.9 times as long).
+    device_entries: int = 1 << 28
 
 
 SIZES = CellSizes()
