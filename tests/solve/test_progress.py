@@ -11,7 +11,7 @@ import xarray as xr
 
 import xspline as xs
 from xspline.solve import progress
-from xspline.solve.progress import StatusLine, tell
+from xspline.solve.progress import tell, told
 
 
 class Terminal(io.StringIO):
@@ -34,9 +34,9 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 def test_work_within_work_is_added_and_the_line_is_wiped(terminal: Terminal) -> None:
-    with StatusLine("fits without one holder"):
+    with told("fits without one holder"):
         tell("1 of 3")
-        with StatusLine("solving"):
+        with told("solving"):
             tell("iteration 9")
         tell("2 of 3")
     outer = [f"fits without one holder, {k} of 3" for k in (1, 2)]
@@ -52,14 +52,14 @@ def test_nobody_watches(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, wat
         monkeypatch.setattr(Terminal, "isatty", lambda self: False)
     else:
         monkeypatch.setattr(progress, "is_main_thread", lambda: False)
-    with StatusLine("solving"):
+    with told("solving"):
         tell("iteration 1")
     assert not terminal.getvalue()
 
 
 def test_errors_wipe_the_line_too(terminal: Terminal) -> None:
     def solve() -> None:
-        with StatusLine("solving"):
+        with told("solving"):
             tell("iteration 1")
             raise ValueError("singular")
 
@@ -80,7 +80,7 @@ def test_long_work_of_a_field_is_told(terminal: Terminal) -> None:
     field.stderr(x=0.5, y=0.5, method="jackknife")
     told = "\n".join(terminal.shown)
     for text in (
-        "solving for 64 coefficients, iteration 1 ",
+        "solving for 64 coefficients: iterations, 1 of ",
         "draws of the error, ",
         "fits without one holder, 1 of 2",
     ):

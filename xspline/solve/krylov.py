@@ -15,7 +15,7 @@ import numpy as np
 
 from xspline.solve.costs import COSTS
 from xspline.solve.errors import ConvergenceError
-from xspline.solve.progress import tell
+from xspline.solve.progress import tell, told
 from xspline.sums.window import Array
 
 LinearMap = Callable[[Array], Array]
@@ -91,6 +91,7 @@ def refined(
     )
 
 
+@told("iterations")
 def descend(
     matvec: LinearMap, precondition: LinearMap, r: Array, goal: Array, most: int
 ) -> tuple[Array, int]:
@@ -99,7 +100,7 @@ def descend(
     for count in range(most + 1):
         if count == most or (norm_of(r) <= goal).all():
             break
-        tell(f"iteration {count + 1} of at most {most}")
+        tell(f"{count + 1} of at most {most}")
         z = precondition(r)
         now = dot(r, z)
         p *= _lifted(_ratio(now, before), p)

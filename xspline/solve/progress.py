@@ -7,15 +7,14 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Self
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 LOGGER = logging.getLogger("xspline")
 PATIENCE_S = 2.0  # seconds that work may take before a line says how far it is, and then again
+
+_work: list[list[str]] = []  # what is being done, outermost first, and how far it is
+_times = {"start": 0.0, "shown": 0.0}  # of the outermost, and of the line
 
 
 def is_main_thread() -> bool:
@@ -23,93 +22,47 @@ def is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-class StatusLine:
-    """What is being done, as a context: from `PATIENCE_S` on a line on stderr says it, where somebody watches.
+@contextmanager
+def told(text: str) -> Iterator[None]:
+    """Say what is being done: from `PATIENCE_S` on a line on stderr says it, where somebody watches.
 
     Work within work is added to the line, which the outermost wipes at its end.
     """
-
-    def __init__(self, text: str) -> None:
-        self.text, self.detail = text, ""
-
-    def __enter__(self) -> Self:
-        _SCREEN.push(self)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _SCREEN.pop(self)
+    watched = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+    if not (watched and is_main_thread()):
+        yield
+        return
+    if not _work:
+        _times.update(start=time.monotonic(), shown=0.0)
+    _work.append([text])
+    depth = len(_work)
+    try:
+        yield
+    finally:
+        del _work[depth - 1 :]  # with what a generator inside has not ended
+        if not _work and _times["shown"]:
+            _write("")
 
 
 def tell(detail: str) -> None:
-    """Say how far the innermost line is, if there is one."""
-    _SCREEN.tell(detail)
+    """Say how far the innermost work is, if there is any."""
+    if not _work or not is_main_thread():
+        return
+    _work[-1][1:] = [detail]
+    now = time.monotonic()
+    if now - max(_times.values()) >= PATIENCE_S:
+        _write(f"{': '.join(map(', '.join, _work))}, {now - _times['start']:.0f} s")
+        _times["shown"] = now
 
 
 def counted(total: int, step: int, text: str) -> Iterator[int]:
     """Yield 0, step, 2 step, … below the total, and say after the text how far that is."""
-    with StatusLine(text) as line:
+    with told(text):
         for first in range(0, total, step):
-            line.text = f"{text}, {min(first + step, total)} of {total}"
-            tell("")
+            tell(f"{min(first + step, total)} of {total}")
             yield first
 
 
-class _Screen:
-    """The one line of this process, and what it is about, innermost last."""
-
-    def __init__(self) -> None:
-        self.lines: list[StatusLine] = []
-        self.width, self.start, self.shown_at = 0, 0.0, 0.0
-
-    def push(self, line: StatusLine) -> None:
-        watched = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
-        if watched and is_main_thread():
-            if not self.lines:
-                self.start, self.shown_at = time.monotonic(), 0.0
-            self.lines.append(line)
-
-    def pop(self, line: StatusLine) -> None:
-        if line in self.lines:
-            self.lines.remove(line)
-            if self.width and not self.lines:
-                self.write("")
-
-    def tell(self, detail: str) -> None:
-        if not self.lines or not is_main_thread():
-            return
-        self.lines[-1].detail = detail
-        now = time.monotonic()
-        if now - max(self.start, self.shown_at) >= PATIENCE_S:
-            parts = (f"{line.text}, {line.detail}" if line.detail else line.text for line in self.lines)
-            self.write(f"{': '.join(parts)}, {now - self.start:.0f} s")
-            self.shown_at = now
-
-    def write(self, line: str) -> None:
-        line = line[: shutil.get_terminal_size().columns - 1]  # a longer one could not be overwritten
-        print(f"\r{line:{self.width}}", end="" if line else "\r", file=sys.stderr, flush=True)
-        self.width = len(line)
-
-
-_SCREEN = _Screen()
-
-
-class Progress(StatusLine):
-    """Steps of a search, with the strengths λ and the score at each.
-
-    Every step is a record of the logger "xspline" at the level INFO. `names` are the coordinates that are smoothed.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__("choosing the smoothing")
-        self.names, self.steps = names, 0
-
-    def step(self, method: str, rho: NDArray[np.float64], score: float | None) -> None:
-        """One more evaluation of a criterion, at λ = exp(ρ); iterations know no score."""
-        self.steps += 1
-        strengths = ", ".join(f"{n}={x:.3g}" for n, x in zip(self.names, np.exp(rho).tolist(), strict=True))
-        told = "" if score is None else f", score {score:.6g}"
-        LOGGER.info("%s step %d: lambda %s%s", method, self.steps, strengths, told)
-        self.text = f"choosing the smoothing by {method}, step {self.steps}: lambda {strengths}{told}"
-        tell("")
+def _write(line: str) -> None:
+    width = shutil.get_terminal_size().columns - 1  # a longer one could not be overwritten
+    print(f"\r{line[:width]:{width}}", end="" if line else "\r", file=sys.stderr, flush=True)

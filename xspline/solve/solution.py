@@ -22,7 +22,7 @@ from xspline.solve.kronecker.separable import Separable
 from xspline.solve.krylov import DRAW_TOLERANCE
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalties.roughness import Penalty
-from xspline.solve.progress import StatusLine
+from xspline.solve.progress import told
 from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, candidates
 from xspline.solve.system import Choice, Factorisation, System
 from xspline.spaces import Space
@@ -92,7 +92,7 @@ def solve(
     penalised = matrix.matvec(e, frame).reshape(lifted) * sums.reference
     rhs = sums.full_moment(frame) - penalised
     observations = int(sums.count.max(initial=0))
-    with StatusLine(f"solving for {space.size} coefficients"):
+    with told(f"solving for {space.size} coefficients"):
         if factorisation is None:
             factorisation, centred = _solved(
                 sums.gram, matrix, space, solver, rhs, observations, False, resources

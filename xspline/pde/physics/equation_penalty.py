@@ -34,7 +34,7 @@ from xspline.solve.direct.cholesky import TINY
 from xspline.solve.errors import nothing_determined, warn
 from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.penalties.roughness import spline_degrees
-from xspline.solve.progress import StatusLine
+from xspline.solve.progress import told
 from xspline.solve.smoothing.fit import centred
 from xspline.spaces import Space
 from xspline.sums import Gram
@@ -179,7 +179,7 @@ class Physics(SolvedApart):
         if not self.strength:
             return statistics.solve(0 if self.beside is None else self.beside)
         _warn_of(equation, self.known or {}, statistics)
-        with StatusLine(f"solving for {statistics.space.size} coefficients under an equation"):
+        with told(f"solving for {statistics.space.size} coefficients under an equation"):
             fit, doubt = _solved(self, equation, statistics, name)
         findings.warn_of({name: fit})
         if doubt:

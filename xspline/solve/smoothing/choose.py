@@ -18,7 +18,7 @@ from xspline.solve.families.orders import SingleOrder, several_orders, smoothed
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of
-from xspline.solve.progress import Progress
+from xspline.solve.progress import LOGGER, tell, told
 from xspline.solve.select import NEARLY_SEPARABLE
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, NearReml, OfFit, Reml, Score
 from xspline.solve.smoothing.family import family_for, solver_for
@@ -164,12 +164,8 @@ class Problem:
     method: str
     parts: Sequence[Sums]
     factorisations: int = field(default=0, init=False)  # how many scores have taken so far
+    steps: int = field(default=0, init=False)  # how many scores there have been
     included: Mask | None = field(default=None, init=False)  # batch members that count
-
-    @cached_property
-    def progress(self) -> Progress:
-        """The progress of its searches."""
-        return Progress(self.model.family.parameters)
 
     def minimum(self) -> State[Score]:
         """Return the lowest minimum of the score that is found.
@@ -215,7 +211,7 @@ class Problem:
         excess = np.max(family.design @ start - bounds.most)
         if excess > 0:  # of a start from a problem with other bounds
             start = start - excess * family.overall
-        with on_cores(self.model.resources.cores), self.progress:
+        with on_cores(self.model.resources.cores), told("choosing the smoothing"):
             return minimise(self.score, start, bounds.lower, bounds.upper, self.near)
 
     @cached_property
@@ -261,7 +257,12 @@ class Problem:
         else:
             point = self._of_fit(own, rho, self.included)
         self.included = point.included
-        self.progress.step(self.method, rho, point.value)
+        self.steps += 1
+        strengths = zip(self.model.family.parameters, np.exp(rho).tolist(), strict=True)
+        found = ", ".join(f"{name}={x:.3g}" for name, x in strengths)
+        found += "" if point.value is None else f", score {point.value:.6g}"  # iterations know none
+        LOGGER.info("%s step %d: lambda %s", self.method, self.steps, found)
+        tell(f"{self.method} step {self.steps}: lambda {found}")
         return point
 
     @property
