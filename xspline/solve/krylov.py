@@ -39,12 +39,11 @@ def conjugate_gradients(
     rhs: Array,
     tolerance: float,
     diagonal: Array | None = None,
-) -> tuple[Array, int, float]:
+) -> tuple[Array, int]:
     """A⁻¹ rhs for several right-hand sides [m, ..] side by side.
 
     The recursion's residual ends a run; the true one, b − A x, decides whether another run refines x. It returns x, [m,
-    ..], the number of iterations and the largest ‖b − A x‖ / ‖b‖, and raises ConvergenceError where this stays above
-    the tolerance.
+    ..], and the number of iterations, and raises ConvergenceError where ‖b − A x‖ / ‖b‖ stays above the tolerance.
     Of a matrix whose `diagonal` is given, [..], rounding errors of its products are small enough too.
     """
 
@@ -60,7 +59,7 @@ def refined(
     rhs: Array,
     tolerance: float,
     diagonal: Array | None = None,
-) -> tuple[Array, int, float]:
+) -> tuple[Array, int]:
     """Solutions that runs of iterations correct until their true residuals, b − A x, are small enough.
 
     `residual` takes x to b − A x. `correct` takes a residual [m, ..], by how much of its size it has to fall at least,
@@ -80,7 +79,7 @@ def refined(
         worst = norm_of(r) / norm
         rounding = 0.0 if diagonal is None else 4 * np.finfo(np.float64).eps * norm_of(diagonal * x) / norm
         if (worst <= np.maximum(tolerance, rounding)).all():
-            return x, count, float(worst.max())
+            return x, count
         if not worst.max() < last / 2 or count >= MAX_ITERATIONS:
             break
     raise ConvergenceError(

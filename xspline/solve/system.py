@@ -156,7 +156,6 @@ class IterativeSystem(System):
     mixes_systems = False  # whether right-hand sides of different systems may be solved for side by side
     near: DirectSystem | None = None  # a system that knows its inverse and differs little from this one
     iterations = 0  # of the last solve, the most of any right-hand side
-    residual = 0.0  # of the last solve, relative, the largest of any right-hand side
 
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..], up to a relative residual; NaN for members that are not determined.
@@ -170,7 +169,6 @@ class IterativeSystem(System):
         systems = [None] if self.mixes_systems else np.unique(which[usable])
         out = np.full(rows.shape, np.nan)
         self.iterations = 0
-        self.residual = 0.0
         for system in systems:
             own = usable if system is None else usable[which[usable] == system]
             for start in range(0, len(own), self.at_once):
@@ -203,9 +201,11 @@ class IterativeSystem(System):
     def edf_samples(self) -> Sequence[Array]:
         """Estimates of tr((G + Λ)⁻¹ G) of each of the different systems, [probes]; `edf` is their mean."""
 
-    def _record(self, iterations: int, residual: float) -> None:
+    def _counted(self, found: tuple[Array, int]) -> Array:
+        """Return a solution; the iterations that it took are kept."""
+        x, iterations = found
         self.iterations = max(self.iterations, iterations)
-        self.residual = max(self.residual, residual)
+        return x
 
 
 class PerturbedSystem(IterativeSystem):

@@ -74,9 +74,7 @@ class NearlySeparable(IterativeSystem):
         return np.moveaxis(self.near.solve(np.moveaxis(rows, 0, -1)), -1, 0)
 
     def _solve_rows(self, rows: Array, which: NDArray[np.intp], tolerance: float) -> Array:
-        x, iterations, residual = conjugate_gradients(self._matvec, self._near_solve, rows, tolerance)
-        self._record(iterations, residual)
-        return x
+        return self._counted(conjugate_gradients(self._matvec, self._near_solve, rows, tolerance))
 
     def draws(self, rng: np.random.Generator) -> Draw:
         draw = self.coupled_draws(rng)

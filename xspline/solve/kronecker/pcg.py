@@ -279,9 +279,7 @@ class FastDiagonal(PerturbedSystem):
             step, iterations = descend(*self._steps(v), rotated, 0.3 * share * norm_of(rotated), left)
             return apply_kronecker(self.rotations, step), iterations
 
-        x, iterations, worst = refined(residual, correct, rows, tolerance)
-        self._record(iterations, worst)
-        return x
+        return self._counted(refined(residual, correct, rows, tolerance))
 
     def _perturbations(self, rng: np.random.Generator) -> Callable[[NDArray[np.intp]], Array]:
         """Draw with the roots √v G^½, v the multiplicities, and with those of the terms of the penalty."""

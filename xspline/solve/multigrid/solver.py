@@ -126,15 +126,10 @@ class Iterative(PerturbedSystem):
 
     def _solved(self, system: Multigrid, rows: Array, tolerance: float) -> Array:
         """A⁻¹ rows, [m, K..]."""
-        x, iterations, residual = conjugate_gradients(
-            system.matrix.matvec,
-            system.cycle,
-            rows,
-            tolerance,
-            system.matrix.diagonal,
+        matrix = system.matrix
+        return self._counted(
+            conjugate_gradients(matrix.matvec, system.cycle, rows, tolerance, matrix.diagonal)
         )
-        self._record(iterations, residual)
-        return x
 
     # --- estimates
 

@@ -125,7 +125,7 @@ def scores_of(cumulated: Sequence[Sums], space: Space, penalty: Penalty, solutio
     def near(v: Array) -> Array:
         return flat(np.nan_to_num(solution.factorisation.solve(shaped(v))))
 
-    moves, _, _ = conjugate_gradients(without, near, flat(g), TOLERANCE)
+    moves, _ = conjugate_gradients(without, near, flat(g), TOLERANCE)
     edf = np.broadcast_to(solution.factorisation.edf(), batch)
     degrees = np.where(total.count > edf, total.count - edf, np.nan)
     variance = np.where(solution.determined, solution.rss / degrees, np.nan)
