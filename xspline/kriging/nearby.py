@@ -184,9 +184,15 @@ class Nearby:
         sizes = np.diff(first, append=p.count)
         most = max(TAKEN // sizes.size, 1)
         taken = shuffled[order[np.arange(p.count) - np.repeat(first, sizes) < most]]
-        weights, starts = p.counts[taken], np.concatenate([[0], np.cumsum(np.minimum(sizes, most))[:-1]])
-        totals = np.add.reduceat(functions(self.coordinates[taken]) * weights[:, None], starts, axis=0)
-        return np.asarray(totals / np.add.reduceat(weights, starts)[:, None])
+        starts, means = np.cumsum([0, *np.minimum(sizes, most)]), []
+        together = -(-DENSE // most)  # cells at a time, so that functions of their observations fit in a cache
+        for cell in range(0, sizes.size, together):
+            own = starts[cell : cell + together + 1]
+            some = taken[own[0] : own[-1]]
+            weights = p.counts[some]
+            totals = np.add.reduceat(functions(self.coordinates[some]) * weights[:, None], own[:-1] - own[0])
+            means.append(totals / np.add.reduceat(weights, own[:-1] - own[0])[:, None])
+        return np.concatenate(means)
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the observations as arrays, and everything else as plain data."""

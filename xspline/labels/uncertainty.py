@@ -464,22 +464,24 @@ def _sandwich(fit: Fit) -> tuple[Array, Array | None, Array]:
     penalised = penalised and factorisation.knows_inverse
     roots, evens = [], []
     for member in members:
-        root, even = (np.zeros((space.size, space.size)),) * 2
-        freedom = math.nan
+        # Without a fine field: one cell of no weight.
+        errors, counts, freedom, rows = np.zeros((1, 1)), np.zeros(1), math.nan, np.zeros((1, space.size))
         if member is not None:
             errors, counts, freedom = member.error_covariance()
             rows = member.cell_means(functools.partial(rows_of, space))
-            weighted = counts[:, None] * rows
-            root = _root(weighted.T @ errors @ weighted)
-            even = _root(rows.T @ weighted) if penalised else even
-        roots.append(root)
-        evens.append(even)
+        weighted = counts[:, None] * rows
+        few = len(rows) < space.size
+        roots.append(weighted.T @ _root(errors) if few else _root(weighted.T @ errors @ weighted))
+        if penalised:
+            evens.append(rows.T * np.sqrt(counts) if few else _root(rows.T @ weighted))
         alike.append(freedom)
     weight = fit.total.weight / np.maximum(fit.total.count, 1)
 
     def solved(parts: list[Array], size: Any) -> Array:
-        shape = (*frame.sizes, space.size, *batch)
-        return factorisation.solve(np.stack(parts, axis=-1).reshape(shape) * size)
+        joint = np.zeros((space.size, max(part.shape[1] for part in parts), len(parts)))
+        for k, part in enumerate(parts):
+            joint[:, : part.shape[1], k] = part
+        return factorisation.solve(joint.reshape(*frame.sizes, -1, *batch) * size)
 
     data = solved(evens, np.sqrt(weight)) if penalised else None
     return solved(roots, weight), data, np.array(alike).reshape(batch)
