@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from xspline.spaces import Frame
 from xspline.sums.gram import Gram
 from xspline.sums.memory import Memory
-from xspline.sums.window import Array, Window, add_into, embed, lengths, take, union
+from xspline.sums.window import Array, Window, add_into, embed, lengths, on_window, take, union
 
 Index: TypeAlias = tuple[int, ...] | None
 
@@ -151,11 +151,9 @@ class Sums:
             *((*part.batch[:axis], 1, *part.batch[axis + 1 :]) for part in parts)
         )
         shapes = [(*common_shape[:axis], extent, *common_shape[axis + 1 :]) for extent in extents]
-        moments = []
-        for part, shape in zip(parts, shapes, strict=True):
-            moments.append(np.zeros((*lengths(window), *shape)))
-            add_into(moments[-1], window, part.moment, part.window, frame.sizes)
-        moment = np.concatenate(moments, axis=len(window) + axis)
+        moments = [on_window(part.moment, part.window, window, frame.sizes) for part in parts]
+        spread = [np.broadcast_to(m, lengths(window) + own) for m, own in zip(moments, shapes, strict=True)]
+        moment = np.concatenate(spread, axis=len(window) + axis)
         power, weight, count, reference = (
             np.concatenate(
                 [np.broadcast_to(getattr(p, name), shape) for p, shape in zip(parts, shapes, strict=True)],

@@ -92,6 +92,15 @@ def add_into(out: Array, outer: Window, array: Array, inner: Window, sizes: Sequ
         out[tuple(there for there, _ in choice)] += array[tuple(here for _, here in choice)]
 
 
+def on_window(array: Array, window: Window, outer: Window, sizes: Sequence[int]) -> Array:
+    """`array`, which lies on `window`, zero-filled to `outer`; itself where these are one."""
+    if window == outer:
+        return array
+    out = np.zeros((*lengths(outer), *array.shape[len(window) :]), dtype=array.dtype)
+    add_into(out, outer, array, window, sizes)
+    return out
+
+
 def take(array: Array, window: Window, sizes: Sequence[int]) -> Array:
     """The part of `array` (all coefficients, leading axes) on `window`; a view unless an arc wraps around."""
     for axis, (span, size) in enumerate(zip(window, sizes, strict=True)):
