@@ -11,6 +11,7 @@ built and optimised in 13 s and has 48 tasks (13 MB pickled); the same by `dask.
 from __future__ import annotations
 
 import inspect
+import itertools
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,12 +23,14 @@ import dask.array as da
 import dask.base
 import numpy as np
 from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
+from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.array.utils import meta_from_array
 from dask.blockwise import Blockwise
 
 from xspline.execution.limits import LIMITS
 from xspline.execution.source import retrying
 
+GETTERS = (getter, getter_inline, getter_nofancy)
 Key = Any
 Graph = dict[Key, Any]
 BlockKeys = dict[tuple[int, ...], Key]
@@ -144,23 +147,48 @@ class EmbeddedTask:
 
 
 class EmbeddedBlocks:
-    """Blocks of a Dask array that one task computes, one after another.
+    """Blocks of a Dask array that one task computes, one after another, or several by one read.
 
-    `blocks` have by first index along each axis the embedded task of a block, or the key of its value; `names` are keys
-    of what they depend on, in the order in which the values are passed.
+    `blocks` have by first index along each axis the embedded task of a block, or the key of its value; where all are
+    boxes of one stored array, only the first is kept. `names` are keys of what they depend on, in the order in which
+    the values are passed.
     """
 
-    __slots__ = ("blocks", "names")
+    __slots__ = ("blocks", "count", "names", "offset")
 
     def __init__(self, blocks: dict[tuple[int, ...], EmbeddedTask | Key]) -> None:
-        self.blocks = blocks
         names = (b.names if isinstance(b, EmbeddedTask) else (b,) for b in blocks.values())
         self.names = tuple(dict.fromkeys(name for own in names for name in own))
+        reads = {_read_of(start, block) for start, block in blocks.items()}
+        # Where the first label lies in the stored array; None where blocks are anything else.
+        self.offset = reads.pop()[0] if len(reads) == 1 and None not in reads else None
+        self.count = len(blocks)
+        self.blocks = blocks if self.offset is None else dict(itertools.islice(blocks.items(), 1))
 
-    def compute(self, start: tuple[int, ...], values: Mapping[Key, Any]) -> Any:
-        """Return the block that begins at `start`, from the values by name."""
-        block = self.blocks[start]
+    def compute(self, box: tuple[slice, ...], values: Mapping[Key, Any]) -> Any:
+        """Return the block in a box, or some of a stored array, from the values by name."""
+        if self.offset is None:
+            block = self.blocks[tuple(s.start for s in box)]
+        else:
+            (first,) = self.blocks.values()
+            read: Any = first.node
+            source, _, *rest = read.args
+            index = tuple(slice(s.start + o, s.stop + o) for s, o in zip(box, self.offset, strict=True))
+            block = EmbeddedTask(Task(read.key, read.func, source, index, *rest, **read.kwargs), first.pauses)
         return block(values[n] for n in block.names) if isinstance(block, EmbeddedTask) else values[block]
+
+
+def _read_of(start: tuple[int, ...], block: EmbeddedTask | Key) -> Any:
+    """Return the place of the first label, and the key, of a stored array that a block is a box of; else None."""
+    node = block.node if isinstance(block, EmbeddedTask) else None
+    if not isinstance(node, Task) or node.func not in GETTERS or not isinstance(node.args[0], TaskRef):
+        return None
+    index = getattr(node.args[1], "value", node.args[1])
+    if not (isinstance(index, tuple) and len(index) == len(start)):
+        return None
+    if not all(isinstance(s, slice) and s.start is not None and s.step in (None, 1) for s in index):
+        return None
+    return tuple(s.start - n for s, n in zip(index, start, strict=True)), node.args[0].key
 
 
 def run_embedded(task: EmbeddedTask, *values: Any) -> Any:

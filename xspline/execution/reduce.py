@@ -9,6 +9,7 @@ import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -321,9 +322,9 @@ def _sum_blocks(
 
     def block(box: Slices) -> Any:
         with read_noted(recipe.source.label, box):
-            return unmasked(blocks.compute(tuple(s.start for s in box), given))
+            return unmasked(blocks.compute(box, given))
 
-    if len(blocks.blocks) == 1:
+    if blocks.count == 1:
         return _sum_box(recipe, block(region), region, arrays[:large], region)
 
     def edges_in(box: Slices) -> list[Sequence[int]]:
@@ -338,9 +339,16 @@ def _sum_blocks(
         parts = [joined(edges, (*box, slice(*ends))) for ends in itertools.pairwise(edges[axis])]
         return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(parts, axis=axis)
 
+    def values(box: Slices) -> Any:
+        edges = edges_in(box)
+        if blocks.offset is not None and max(map(len, edges)) > 2:
+            with suppress(Exception):  # block by block it shows which one is damaged
+                return block(box)
+        return joined(edges)
+
     steps = [max(1, n // longest) for n, longest in zip(recipe.read, recipe.blocks.largest, strict=True)]
     bounds = [(*edges[:-1:n], edges[-1]) for edges, n in zip(edges_in(region), steps, strict=True)]
-    return _sum_stepwise(recipe, region, arrays[:large], bounds, lambda box: joined(edges_in(box)))
+    return _sum_stepwise(recipe, region, arrays[:large], bounds, values)
 
 
 def _sum_region(recipe: _Recipe, index: tuple[int, ...], *arrays: Any) -> Sums | HolderSums:
