@@ -11,7 +11,6 @@ built and optimised in 13 s and has 48 tasks (13 MB pickled); the same by `dask.
 from __future__ import annotations
 
 import inspect
-import itertools
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -154,41 +153,36 @@ class EmbeddedBlocks:
     the values are passed.
     """
 
-    __slots__ = ("blocks", "count", "names", "offset")
-
     def __init__(self, blocks: dict[tuple[int, ...], EmbeddedTask | Key]) -> None:
         names = (b.names if isinstance(b, EmbeddedTask) else (b,) for b in blocks.values())
         self.names = tuple(dict.fromkeys(name for own in names for name in own))
         reads = {_read_of(start, block) for start, block in blocks.items()}
         # Where the first label lies in the stored array; None where blocks are anything else.
-        self.offset = reads.pop()[0] if len(reads) == 1 and None not in reads else None
+        self.offset = reads.pop()[0] if len(reads) == 1 else None
         self.count = len(blocks)
-        self.blocks = blocks if self.offset is None else dict(itertools.islice(blocks.items(), 1))
+        self.blocks = blocks if self.offset is None else dict([next(iter(blocks.items()))])
 
     def compute(self, box: tuple[slice, ...], values: Mapping[Key, Any]) -> Any:
-        """Return the block in a box, or some of a stored array, from the values by name."""
-        if self.offset is None:
-            block = self.blocks[tuple(s.start for s in box)]
-        else:
+        """Return the block in a box, or any box of a stored array, from the values by name."""
+        block = self.blocks.get(tuple(s.start for s in box))
+        if self.offset is not None:
             (first,) = self.blocks.values()
             read: Any = first.node
-            source, _, *rest = read.args
             index = tuple(slice(s.start + o, s.stop + o) for s, o in zip(box, self.offset, strict=True))
-            block = EmbeddedTask(Task(read.key, read.func, source, index, *rest, **read.kwargs), first.pauses)
+            node = Task(read.key, read.func, read.args[0], index, *read.args[2:], **read.kwargs)
+            block = EmbeddedTask(node, first.pauses)
         return block(values[n] for n in block.names) if isinstance(block, EmbeddedTask) else values[block]
 
 
-def _read_of(start: tuple[int, ...], block: EmbeddedTask | Key) -> Any:
-    """Return the place of the first label, and the key, of a stored array that a block is a box of; else None."""
-    node = block.node if isinstance(block, EmbeddedTask) else None
-    if not isinstance(node, Task) or node.func not in GETTERS or not isinstance(node.args[0], TaskRef):
-        return None
-    index = getattr(node.args[1], "value", node.args[1])
-    if not (isinstance(index, tuple) and len(index) == len(start)):
-        return None
-    if not all(isinstance(s, slice) and s.start is not None and s.step in (None, 1) for s in index):
-        return None
-    return tuple(s.start - n for s, n in zip(index, start, strict=True)), node.args[0].key
+def _read_of(start: tuple[int, ...], block: EmbeddedTask | Key) -> tuple[Any, Key]:
+    """Return where the first label lies in a stored array of which a block is a box, and its key; None of others."""
+    node = getattr(block, "node", None)
+    if isinstance(node, Task) and node.func in GETTERS and isinstance(node.args[0], TaskRef):
+        index = getattr(node.args[1], "value", node.args[1])
+        plain = isinstance(index, tuple) and len(index) == len(start)
+        if plain and all(isinstance(s, slice) and s.step in (None, 1) and s.start is not None for s in index):
+            return tuple(s.start - n for s, n in zip(index, start, strict=True)), node.args[0].key
+    return None, None
 
 
 def run_embedded(task: EmbeddedTask, *values: Any) -> Any:

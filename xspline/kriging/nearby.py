@@ -136,7 +136,7 @@ class Nearby:
         which is exact to that; where there are no slopes, it is that between labels. `orders` has the order of the
         derivative along each coordinate that has one.
         """
-        n = len(coordinates)
+        n, p = len(coordinates), self.pyramid
         mean, variance, trust = np.zeros(n), np.zeros(n), np.zeros(n)
         if n == 0:
             return Predicted(mean, variance, trust)
@@ -149,7 +149,10 @@ class Nearby:
             last = min(first + TOGETHER, len(centres))
             own = slice(starts[first], starts[last])
             blocks = starts[first : last + 1] - starts[first]
-            return self._some(centres[first:last], targets[own], factors, blocks, with_variance)
+            near = p.neighbours(centres[first:last], self.wanted)
+            combined = self.combined(*near, targets[own], factors, blocks, with_variance)
+            variance = combined.variance * self.stretch(combined.left) ** 2
+            return Predicted(combined.mean, variance, combined.trust)
 
         parts = [some(first) for first in range(0, len(centres), TOGETHER)]
         for out, part in zip((mean, variance, trust), zip(*parts, strict=True), strict=True):
@@ -313,15 +316,6 @@ class Nearby:
     def stretch(self, left: Array) -> Array:
         """Return by what errors are longer than the model says, given the share of the variance that is left."""
         return np.asarray(np.interp(np.log(np.maximum(left, 1e-12)), *self.calibration))
-
-    def _some(
-        self, centres: Array, targets: Array, factors: Array, blocks: Index, with_variance: bool
-    ) -> Predicted:
-        """Predict combinations [n] of targets [n, s, D], those of some blocks."""
-        combined = self.combined(
-            *self.pyramid.neighbours(centres, self.wanted), targets, factors, blocks, with_variance
-        )
-        return Predicted(combined.mean, combined.variance * self.stretch(combined.left) ** 2, combined.trust)
 
     def combined(
         self, chosen: Index, filled: Index, targets: Array, factors: Array, blocks: Index, with_variance: bool

@@ -346,8 +346,8 @@ def _exact_root(fit: Fit, marginals: Marginals) -> Array:
         np.broadcast_to(square, (*square.shape[:2], *fit.variable.batch_shape)), (0, 1), (-2, -1)
     )
     known = np.isfinite(last).all(axis=(-2, -1), keepdims=True)
-    values, vectors = np.linalg.eigh(np.where(known, last + np.swapaxes(last, -2, -1), 0.0) / 2)
-    root = np.where(known, vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :], np.nan)
+    symmetric = np.where(known, last + np.swapaxes(last, -2, -1), 0.0) / 2
+    root = np.where(known, _root(symmetric), np.nan)
     return np.moveaxis(root, (-2, -1), (0, 1)).reshape((*counts, -1, *fit.variable.batch_shape))
 
 
@@ -488,9 +488,9 @@ def _sandwich(fit: Fit) -> tuple[Array, Array | None, Array]:
 
 
 def _root(matrix: Array) -> Array:
-    """Return R with R Rᵀ = `matrix`, whose least eigenvalues may be less than 0 by rounding."""
+    """Return R with R Rᵀ = `matrix`, [.., n, n], whose least eigenvalues may be less than 0 by rounding."""
     values, vectors = np.linalg.eigh(matrix)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
 def _check_memory(fit: Fit, nbytes: int) -> None:

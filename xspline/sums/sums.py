@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from xspline.spaces import Frame
 from xspline.sums.gram import Gram
 from xspline.sums.memory import Memory
-from xspline.sums.window import Array, Window, add_into, embed, lengths, on_window, take, union
+from xspline.sums.window import Array, Window, add_into, embed, lengths, take, union
 
 Index: TypeAlias = tuple[int, ...] | None
 
@@ -139,6 +139,8 @@ class Sums:
     @staticmethod
     def concatenate(parts: Sequence[Sums], axis: int, frame: Frame) -> Sums:
         """Blocks that differ along batch axis `axis`, side by side. Shared factors of G stay shared."""
+        if len(parts) == 1:
+            return parts[0]
         # A part without weight is zero at any reference; that of its neighbours keeps later merges centred.
         # Of one member along the axis: the others may be more than a part has.
         held = [part for part in parts if part.batch[axis]] or parts[:1]
@@ -151,7 +153,7 @@ class Sums:
             *((*part.batch[:axis], 1, *part.batch[axis + 1 :]) for part in parts)
         )
         shapes = [(*common_shape[:axis], extent, *common_shape[axis + 1 :]) for extent in extents]
-        moments = [on_window(part.moment, part.window, window, frame.sizes) for part in parts]
+        moments = [embed(part.moment, part.window, frame.sizes, window) for part in parts]
         spread = [np.broadcast_to(m, lengths(window) + own) for m, own in zip(moments, shapes, strict=True)]
         moment = np.concatenate(spread, axis=len(window) + axis)
         power, weight, count, reference = (

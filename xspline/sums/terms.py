@@ -10,7 +10,7 @@ import numpy as np
 
 from xspline.spaces import Frame
 from xspline.sums.factor import KEY_MODULUS, Factor, digest_key, members_on_line, multiply_factors
-from xspline.sums.window import Array, Window, add_into, lengths, on_window, union
+from xspline.sums.window import Array, Window, add_into, embed, lengths, union
 
 Term: TypeAlias = tuple[Factor, ...]
 Axes: TypeAlias = tuple[int, ...]
@@ -251,7 +251,7 @@ def _concatenate_factors(
     for factor, size in zip(column, sizes, strict=True):
         batch[axis], own = size, np.zeros(())
         if factor is not None:
-            own = on_window(factor.pairs, factor.window, window, extents)
+            own = embed(factor.pairs, factor.window, extents, window)
             salt = digest_key("concatenated", np.asarray([axis, start, size])) | 1
             key = (key + factor.key * salt) % KEY_MODULUS
         parts.append(np.broadcast_to(own, (*lengths(window), *first.offsets, *batch)))

@@ -92,15 +92,6 @@ def add_into(out: Array, outer: Window, array: Array, inner: Window, sizes: Sequ
         out[tuple(there for there, _ in choice)] += array[tuple(here for _, here in choice)]
 
 
-def on_window(array: Array, window: Window, outer: Window, sizes: Sequence[int]) -> Array:
-    """`array`, which lies on `window`, zero-filled to `outer`; itself where these are one."""
-    if window == outer:
-        return array
-    out = np.zeros((*lengths(outer), *array.shape[len(window) :]), dtype=array.dtype)
-    add_into(out, outer, array, window, sizes)
-    return out
-
-
 def take(array: Array, window: Window, sizes: Sequence[int]) -> Array:
     """The part of `array` (all coefficients, leading axes) on `window`; a view unless an arc wraps around."""
     for axis, (span, size) in enumerate(zip(window, sizes, strict=True)):
@@ -111,8 +102,11 @@ def take(array: Array, window: Window, sizes: Sequence[int]) -> Array:
     return array
 
 
-def embed(array: Array, window: Window, frame_sizes: Sequence[int]) -> Array:
-    """`array`, which lies on `window`, zero-filled to all coefficients."""
-    out = np.zeros((*frame_sizes, *array.shape[len(window) :]), dtype=array.dtype)
-    add_into(out, whole(frame_sizes), array, window, frame_sizes)
+def embed(array: Array, window: Window, sizes: Sequence[int], outer: Window | None = None) -> Array:
+    """`array`, which lies on `window`, zero-filled to `outer` or all coefficients; itself where it lies there."""
+    outer = outer or whole(sizes)
+    if window == outer:
+        return array
+    out = np.zeros((*lengths(outer), *array.shape[len(window) :]), dtype=array.dtype)
+    add_into(out, outer, array, window, sizes)
     return out
