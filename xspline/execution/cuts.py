@@ -220,9 +220,7 @@ def cuts_of(source: Source, limits: Limits = LIMITS) -> Cuts:
         math.prod(blocks.blocks) > limits.regions
         and all(travels_whole(array, limits) for _, array in source.auxiliary)
         and not any(0 in lengths for lengths in blocks.chunks)
-        and InputGraph.of(
-            [values.blocks[(0,) * values.ndim], values.blocks[tuple(n - 1 for n in blocks.blocks)]], ()
-        ).blocks_are_independent
+        and InputGraph.of([values.blocks[(i,) * values.ndim] for i in (0, -1)], ()).blocks_are_independent
     )
     return grouped(blocks, source.dtype.itemsize, batch, limits) if groupable else blocks
 

@@ -22,14 +22,13 @@ import dask.array as da
 import dask.base
 import numpy as np
 from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
-from dask.array.core import getter, getter_inline, getter_nofancy
+from dask.array.core import getter, getter_nofancy
 from dask.array.utils import meta_from_array
 from dask.blockwise import Blockwise
 
 from xspline.execution.limits import LIMITS
 from xspline.execution.source import retrying
 
-GETTERS = (getter, getter_inline, getter_nofancy)
 Key = Any
 Graph = dict[Key, Any]
 BlockKeys = dict[tuple[int, ...], Key]
@@ -177,7 +176,7 @@ class EmbeddedBlocks:
 def _read_of(start: tuple[int, ...], block: EmbeddedTask | Key) -> tuple[Any, Key]:
     """Return where the first label lies in a stored array of which a block is a box, and its key; None of others."""
     node = getattr(block, "node", None)
-    if isinstance(node, Task) and node.func in GETTERS and isinstance(node.args[0], TaskRef):
+    if isinstance(node, Task) and node.func in (getter, getter_nofancy) and isinstance(node.args[0], TaskRef):
         index = getattr(node.args[1], "value", node.args[1])
         plain = isinstance(index, tuple) and len(index) == len(start)
         if plain and all(isinstance(s, slice) and s.step in (None, 1) and s.start is not None for s in index):

@@ -137,27 +137,21 @@ class Nearby:
         derivative along each coordinate that has one.
         """
         n, p = len(coordinates), self.pyramid
-        mean, variance, trust = np.zeros(n), np.zeros(n), np.zeros(n)
+        out = np.zeros((3, n))
         if n == 0:
-            return Predicted(mean, variance, trust)
+            return Predicted(*out)
         offsets, factors = self._stencil(orders)
         targets = self.places((coordinates[:, None] + offsets).reshape(-1, coordinates.shape[1]))
         order, starts, centres = self.in_blocks(self.places(coordinates))
         targets = targets.reshape(n, len(factors), -1)[order]
-
-        def some(first: int) -> Predicted:
+        for first in range(0, len(centres), TOGETHER):
             last = min(first + TOGETHER, len(centres))
-            own = slice(starts[first], starts[last])
-            blocks = starts[first : last + 1] - starts[first]
+            own, blocks = slice(starts[first], starts[last]), starts[first : last + 1] - starts[first]
             near = p.neighbours(centres[first:last], self.wanted)
             combined = self.combined(*near, targets[own], factors, blocks, with_variance)
             variance = combined.variance * self.stretch(combined.left) ** 2
-            return Predicted(combined.mean, variance, combined.trust)
-
-        parts = [some(first) for first in range(0, len(centres), TOGETHER)]
-        for out, part in zip((mean, variance, trust), zip(*parts, strict=True), strict=True):
-            out[order] = np.concatenate(part)
-        return Predicted(mean, variance, trust)
+            out[:, order[own]] = combined.mean, variance, combined.trust
+        return Predicted(*out)
 
     @property
     def _sandwiched(self) -> int:

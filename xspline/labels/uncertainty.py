@@ -478,10 +478,9 @@ def _sandwich(fit: Fit) -> tuple[Array, Array | None, Array]:
     weight = fit.total.weight / np.maximum(fit.total.count, 1)
 
     def solved(parts: list[Array], size: Any) -> Array:
-        joint = np.zeros((space.size, max(part.shape[1] for part in parts), len(parts)))
-        for k, part in enumerate(parts):
-            joint[:, : part.shape[1], k] = part
-        return factorisation.solve(joint.reshape(*frame.sizes, -1, *batch) * size)
+        most = max(part.shape[1] for part in parts)
+        joint = np.stack([np.pad(part, ((0, 0), (0, most - part.shape[1]))) for part in parts], axis=-1)
+        return factorisation.solve(joint.reshape(*frame.sizes, most, *batch) * size)
 
     data = solved(evens, np.sqrt(weight)) if penalised else None
     return solved(roots, weight), data, np.array(alike).reshape(batch)
