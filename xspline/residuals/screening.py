@@ -15,6 +15,11 @@ Index = NDArray[np.int64]
 AROUND = 16
 
 
+def tree_of(scaled: Array) -> cKDTree:
+    """Return a tree of places [n, D] in units in which values change alike along each axis."""
+    return cKDTree(scaled)
+
+
 def distances(tree: cKDTree, values: Array, own: Index) -> tuple[Array, Index]:
     """Return how far observations [m] are from the median of the nearest others, and these with themselves [m, k].
 

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
-from scipy.spatial import cKDTree
 
 from xspline.kriging.pyramid import metric_of
 from xspline.labels import evaluation
@@ -20,7 +19,7 @@ from xspline.labels.fit import Fit
 from xspline.labels.read.observations import Observations, is_lazily_indexed, storage_chunks
 from xspline.labels.read.targets import Target, target_chunks
 from xspline.residuals.assumptions import FAR, FEWEST, MEDIAN, SURELY
-from xspline.residuals.screening import apart
+from xspline.residuals.screening import apart, tree_of
 from xspline.solve.smoothing.choose import CLOSE
 from xspline.spaces import Space
 
@@ -139,7 +138,7 @@ def _suspicious(fit: Fit, observed: Observations) -> Array:
         # Where wrong values are neighbours, some stand out only after others are gone.
         while (kept := np.flatnonzero(~own)).size > FEWEST:
             metric = metric_of(at[kept], values[kept], places.links, is_round=places.is_round)
-            far = apart(cKDTree(at[kept] / metric), values[kept]) > SURELY
+            far = apart(tree_of(at[kept] / metric), values[kept]) > SURELY
             if not far.any():
                 break
             own[kept[far]] = True
