@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
                 ("random gaps, many functions", gaps, wide),
             )
             large_chunks(client, cases, repeat)
-            small_chunks(small, repeat)
+            small_chunks(client, small, repeat)
         scaling(plain, repeat)
         print(f"\ncompilation: {compilation():.1f} s in a process with an empty cache", flush=True)
 
@@ -155,6 +155,11 @@ def in_turns(
     return {name: np.median(values, axis=0) for name, values in took.items()}
 
 
+def clocks(client: Client) -> Callable[[], Any]:
+    """Wall seconds, and CPU seconds of this process and of all workers."""
+    return lambda: np.array([time.perf_counter(), processors(client)])
+
+
 def large_chunks(client: Client, cases: Sequence[tuple[str, Path, dict[str, object]]], repeat: int) -> None:
     rows, parts = [], []
     for name, path, bases in cases:
@@ -167,7 +172,7 @@ def large_chunks(client: Client, cases: Sequence[tuple[str, Path, dict[str, obje
                 "fit": lambda sst=sst, space=space: sst.spline.fit(space, penalty=0.1),
             },
             repeat,
-            lambda: np.array([time.perf_counter(), processors(client)]),
+            clocks(client),
         )
         walls, cpus = ([float(took[what][clock]) for what in took] for clock in (0, 1))
         rows.append(
@@ -221,7 +226,7 @@ def split(path: Path, space: xs.Space, repeat: int) -> dict[str, float]:
         )
 
 
-def small_chunks(path: Path, repeat: int) -> None:
+def small_chunks(client: Client, path: Path, repeat: int) -> None:
     chunked, lazy = stand_in.open_store(path), stand_in.open_store(path, chunks=None)
     space = chunked.spline.space(stand_in.paper_bases())
     took = in_turns(
@@ -231,14 +236,18 @@ def small_chunks(path: Path, repeat: int) -> None:
             "fit, Dask chunks": lambda: chunked.spline.fit(space, penalty=0.1),
         },
         repeat,
+        clocks(client),
     )
     mean = took["mean of Dask chunks"]
     count, each = chunked.data.npartitions, chunked.nbytes / chunked.data.npartitions / 1e6
     title = f"mean (b): {chunked.nbytes / 1e9:.2f} GB in {count:,} chunks of {each:.2f} MB, P = {space.size}"
     measure.table(
         title,
-        ("what", "seconds", "over mean"),
-        [(name, float(s), float(s / mean)) for name, s in took.items()],
+        ("what", "seconds", "over mean", "CPU, s", "CPU over mean"),
+        [
+            (name, *(float(x) for pair in zip(s, s / mean, strict=True) for x in pair))
+            for name, s in took.items()
+        ],
     )
 
 

@@ -24,6 +24,7 @@ from dask.distributed import Client, LocalCluster, wait
 
 import xspline as xs
 from benchmarks import measure
+from benchmarks.mean import clocks, in_turns
 
 SIZES = {False: (480, 360, 720), True: (120, 30, 60)}
 GAPS = ("no gaps", "land", "30 % random gaps")
@@ -150,7 +151,7 @@ def regression(months: xr.DataArray) -> dict[str, xs.Basis]:
     return {"time": xs.Polynomial(1) + xs.Fourier(2, "365.2425D") + xs.Regressors(enso=enso, aod=aod)}
 
 
-def of_a_store(shape: tuple[int, int, int], repeat: int) -> None:
+def of_a_store(client: Client, shape: tuple[int, int, int], repeat: int) -> None:
     rows = []
     series = shape[0], shape[1] // 4, shape[2] // 4
     parts = shape[0] // 4, shape[1] // 2, shape[2] // 2
@@ -165,11 +166,10 @@ def of_a_store(shape: tuple[int, int, int], repeat: int) -> None:
                 "mean('time')": lambda store=store: store.mean("time").compute(),
                 "regression": lambda store=store, bases=bases: store.spline.fit(**bases),
             }
-            took = clocked(calls, repeat)
-            mean, per_pixel, regressed = took.values()
-            rows.append(
-                (gaps, str(chunks), mean, per_pixel, regressed, regressed / mean, regressed / per_pixel)
-            )
+            took = in_turns(calls, repeat, clocks(client))
+            (mean, cpu), (per_pixel, _), (regressed, own) = (map(float, both) for both in took.values())
+            ratios = regressed / mean, regressed / per_pixel, own / cpu
+            rows.append((gaps, str(chunks), mean, per_pixel, regressed, *ratios))
     title = f"per_pixel: {shape} float32 in 16 chunks of a Zarr store, regression on 8 functions, two 1-thread workers"
     header = (
         "gaps",
@@ -179,6 +179,7 @@ def of_a_store(shape: tuple[int, int, int], repeat: int) -> None:
         "regression, s",
         "over mean()",
         "over mean('time')",
+        "CPU over mean()'s",
     )
     measure.table(title, header, rows)
 
@@ -196,4 +197,4 @@ def run(args: argparse.Namespace) -> None:
         if args.only != "store":
             over_dask(client, shape, repeat)
         if args.only != "dask":
-            of_a_store(shape, repeat)
+            of_a_store(client, shape, repeat)

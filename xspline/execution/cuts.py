@@ -220,10 +220,7 @@ def cuts_of(source: Source, limits: Limits = LIMITS) -> Cuts:
         math.prod(blocks.blocks) > limits.regions
         and all(travels_whole(array, limits) for _, array in source.auxiliary)
         and not any(0 in lengths for lengths in blocks.chunks)
-        and all(
-            InputGraph.of([values.blocks[index]], ()).blocks_are_independent
-            for index in ((0,) * values.ndim, tuple(n - 1 for n in blocks.blocks))
-        )
+        and InputGraph.of([values.blocks[(i,) * values.ndim] for i in (0, -1)], ()).blocks_are_independent
     )
     return grouped(blocks, source.dtype.itemsize, batch, limits) if groupable else blocks
 
@@ -232,15 +229,14 @@ def read_of(
     source: Source, cuts: Cuts, device: str | None = None, limits: Limits = LIMITS
 ) -> tuple[int, ...]:
     """Return the shape of what is summed at once: few and large reads of a store, or small blocks joined."""
-    step = None if device is None else limits.gpu_step_bytes
+    step = limits.read_bytes if device is None else limits.gpu_step_bytes
     itemsize = source.dtype.itemsize
     if not is_dask(source.values):
-        return read_shape(cuts.largest, source.values.chunks, itemsize, step or limits.read_bytes)
+        return read_shape(cuts.largest, source.values.chunks, itemsize, step)
     blocks = Cuts.of_chunks(source.values.chunks)
     if cuts == blocks:
         return blocks.largest
-    unit = tuple(max(1, n) for n in blocks.largest)
-    return read_shape(cuts.largest, unit, itemsize, step or limits.join_bytes)
+    return read_shape(cuts.largest, tuple(max(1, n) for n in blocks.largest), itemsize, step)
 
 
 # Sizes of sums

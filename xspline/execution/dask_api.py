@@ -22,6 +22,7 @@ import dask.array as da
 import dask.base
 import numpy as np
 from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
+from dask.array.core import getter, getter_nofancy
 from dask.array.utils import meta_from_array
 from dask.blockwise import Blockwise
 
@@ -144,23 +145,43 @@ class EmbeddedTask:
 
 
 class EmbeddedBlocks:
-    """Blocks of a Dask array that one task computes, one after another.
+    """Blocks of a Dask array that one task computes, one after another, or several by one read.
 
-    `blocks` have by first index along each axis the embedded task of a block, or the key of its value; `names` are keys
-    of what they depend on, in the order in which the values are passed.
+    `blocks` have by first index along each axis the embedded task of a block, or the key of its value; where all are
+    boxes of one stored array, only the first is kept. `names` are keys of what they depend on, in the order in which
+    the values are passed.
     """
 
-    __slots__ = ("blocks", "names")
-
     def __init__(self, blocks: dict[tuple[int, ...], EmbeddedTask | Key]) -> None:
-        self.blocks = blocks
         names = (b.names if isinstance(b, EmbeddedTask) else (b,) for b in blocks.values())
         self.names = tuple(dict.fromkeys(name for own in names for name in own))
+        reads = {_read_of(start, block) for start, block in blocks.items()}
+        # Where the first label lies in the stored array; None where blocks are anything else.
+        self.offset = reads.pop()[0] if len(reads) == 1 else None
+        self.count = len(blocks)
+        self.blocks = blocks if self.offset is None else dict([next(iter(blocks.items()))])
 
-    def compute(self, start: tuple[int, ...], values: Mapping[Key, Any]) -> Any:
-        """Return the block that begins at `start`, from the values by name."""
-        block = self.blocks[start]
+    def compute(self, box: tuple[slice, ...], values: Mapping[Key, Any]) -> Any:
+        """Return the block in a box, or any box of a stored array, from the values by name."""
+        block = self.blocks.get(tuple(s.start for s in box))
+        if self.offset is not None:
+            (first,) = self.blocks.values()
+            read: Any = first.node
+            index = tuple(slice(s.start + o, s.stop + o) for s, o in zip(box, self.offset, strict=True))
+            node = Task(read.key, read.func, read.args[0], index, *read.args[2:], **read.kwargs)
+            block = EmbeddedTask(node, first.pauses)
         return block(values[n] for n in block.names) if isinstance(block, EmbeddedTask) else values[block]
+
+
+def _read_of(start: tuple[int, ...], block: EmbeddedTask | Key) -> tuple[Any, Key]:
+    """Return where the first label lies in a stored array of which a block is a box, and its key; None of others."""
+    node = getattr(block, "node", None)
+    if isinstance(node, Task) and node.func in (getter, getter_nofancy) and isinstance(node.args[0], TaskRef):
+        index = getattr(node.args[1], "value", node.args[1])
+        plain = isinstance(index, tuple) and len(index) == len(start)
+        if plain and all(isinstance(s, slice) and s.step in (None, 1) and s.start is not None for s in index):
+            return tuple(s.start - n for s, n in zip(index, start, strict=True)), node.args[0].key
+    return None, None
 
 
 def run_embedded(task: EmbeddedTask, *values: Any) -> Any:

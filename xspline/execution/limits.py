@@ -27,10 +27,9 @@ class Limits:
     # fewest boxes is taken. Chosen.
     balance: float = 1.15
 
-    # size of one read where storage chunks are smaller. "mean": 0.21 of the time of a mean for chunks of 0.2 MB.
+    # size of one read where storage chunks are smaller, and up to which small Dask blocks are joined before they are
+    # summed. "mean": 0.21 of the time of a mean for chunks of 0.2 MB.
     read_bytes: int = 8 * 2**20
-    # size up to which small Dask blocks are joined before they are summed. "mean": 4.2 s, then 1.8 s.
-    join_bytes: int = 2 * 2**20
     # size up to which reads or blocks are joined before a GPU sums them, as its kernels take microseconds to
     # start. Chosen.
     gpu_step_bytes: int = 64 * 2**20

@@ -9,8 +9,9 @@ import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import dask.base
 import numpy as np
@@ -108,11 +109,10 @@ def sums(
 def lazy_sums(source: Source, space: Space, *, device: str | None = None, limits: Limits = LIMITS) -> Delayed:
     """Return the Sums of `source`, or HolderSums, as a Delayed; building it computes and reads nothing."""
     check_device(device)
-    graph, (remaining,) = _build([source], _How(space, device, None, no_stamp, limits))
-    key = remaining.keys[0]
-    if len(remaining.keys) > 1:
-        refs = map(TaskRef, remaining.keys)
-        key = add_task(graph, "sums", _assemble, space.frame, remaining.counts, *refs)
+    graph, ((keys, counts),) = _build([source], _How(space, device, None, no_stamp, limits))
+    key = keys[0]
+    if len(keys) > 1:
+        key = add_task(graph, "sums", _assemble, space.frame, counts, *map(TaskRef, keys))
     return Delayed(key, HighLevelGraph.from_collections(key, needed(graph, [key]), dependencies=()))
 
 
@@ -141,7 +141,7 @@ class _How:
 
 def _computed(sources: Sequence[Source], how: _How) -> list[Any]:
     graph, all_remaining = _build(sources, how)
-    keys = [key for remaining in all_remaining for key in remaining.keys]
+    keys = [key for own, _ in all_remaining for key in own]
     client = active_client()
     try:
         with on_gpu_workers(how.device, client), cluster_errors_explained():
@@ -156,21 +156,15 @@ def _computed(sources: Sequence[Source], how: _How) -> list[Any]:
     except WorkerMemoryError as error:
         raise WorkerMemoryError(f"{error}\n{plan(sources[0], how.space, limits=how.limits)}") from error
     fetched = iter(values)
-    return [
-        _assemble(how.space.frame, remaining.counts, *(next(fetched) for _ in remaining.keys))
-        for remaining in all_remaining
-    ]
+    frame = how.space.frame
+    return [_assemble(frame, counts, *itertools.islice(fetched, len(own))) for own, counts in all_remaining]
 
 
 # Graphs
 
 
-@dataclass(frozen=True)
-class RemainingKeys:
-    """What the tree leaves of a source: keys of the blocks of its batch members, a grid of `counts` in C order."""
-
-    keys: tuple[Key, ...]
-    counts: tuple[int, ...] = ()
+RemainingKeys: TypeAlias = tuple[list[Key], tuple[int, ...]]
+"""What the tree leaves of a source: keys of the blocks of its batch members, and of which grid, in C order."""
 
 
 def _build(sources: Sequence[Source], how: _How) -> tuple[Graph, list[RemainingKeys]]:
@@ -191,15 +185,13 @@ def _add_source(inputs: InputGraph, source: Source, how: _How) -> RemainingKeys:
     """Add the tasks of one prepared source and return the keys of its Sums."""
     graph, space, device, limits = inputs.graph, how.space, how.device, how.limits
     if 0 in source.shape:
-        empty = Block(np.zeros(source.shape), ())
-        zero: Any = Sums.zero(space.frame, tuple(source.shape[a] for a in source.layout.batch_axes))
-        zero = _with_memory(zero, empty, source, space)
+        zero: Any = _sums_of(Block(np.zeros(source.shape), ()), source, space, None)
         if source.holders is not None:
             zero = HolderSums(dict.fromkeys(range(source.holders.count), zero))
-        return RemainingKeys((add_data(graph, "zero", zero),))
+        return [add_data(graph, "zero", zero)], ()
     if in_memory(source.values):
         data = TaskRef(add_data(graph, "source", source))
-        return RemainingKeys((add_task(graph, "sums", _sum_in_memory, data, space, device),))
+        return [add_task(graph, "sums", _sum_in_memory, data, space, device)], ()
     cuts, stored = cuts_of(source, limits), is_reader(source.values)
     # Every task of the source shares all of it but the values and the auxiliary arrays that come by the block.
     whole = [travels_whole(array, limits) for _, array in source.auxiliary]
@@ -241,7 +233,7 @@ def _add_source(inputs: InputGraph, source: Source, how: _How) -> RemainingKeys:
     batch = source.layout.batch_axes
     counts = tuple(1 + max(index[a] for index in keys) for a in batch)
     order = sorted(keys, key=lambda index: tuple(index[a] for a in batch))
-    return RemainingKeys(tuple(keys[index] for index in order), counts)
+    return [keys[index] for index in order], counts
 
 
 def _add_merges(
@@ -321,9 +313,9 @@ def _sum_blocks(
 
     def block(box: Slices) -> Any:
         with read_noted(recipe.source.label, box):
-            return unmasked(blocks.compute(tuple(s.start for s in box), given))
+            return unmasked(blocks.compute(box, given))
 
-    if len(blocks.blocks) == 1:
+    if blocks.count == 1:
         return _sum_box(recipe, block(region), region, arrays[:large], region)
 
     def edges_in(box: Slices) -> list[Sequence[int]]:
@@ -338,9 +330,16 @@ def _sum_blocks(
         parts = [joined(edges, (*box, slice(*ends))) for ends in itertools.pairwise(edges[axis])]
         return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(parts, axis=axis)
 
+    def values(box: Slices) -> Any:
+        edges = edges_in(box)
+        if blocks.offset is not None and max(map(len, edges)) > 2:
+            with suppress(Exception):  # block by block it shows which one is damaged
+                return block(box)
+        return joined(edges)
+
     steps = [max(1, n // longest) for n, longest in zip(recipe.read, recipe.blocks.largest, strict=True)]
     bounds = [(*edges[:-1:n], edges[-1]) for edges, n in zip(edges_in(region), steps, strict=True)]
-    return _sum_stepwise(recipe, region, arrays[:large], bounds, lambda box: joined(edges_in(box)))
+    return _sum_stepwise(recipe, region, arrays[:large], bounds, values)
 
 
 def _sum_region(recipe: _Recipe, index: tuple[int, ...], *arrays: Any) -> Sums | HolderSums:
@@ -385,7 +384,9 @@ def _sum_stepwise(
             total, *waiting = (part.nbytes for part in parts)
             if len(waiting) >= limits.fan_in or sum(waiting) > max(limits.waiting_bytes, total):
                 parts = [_merged(recipe, *parts)]
-        return _side_by_side(parts, batch.index(axis), frame) if axis in batch else _merged(recipe, *parts)
+        if axis in batch:
+            return type(parts[0]).concatenate(parts, batch.index(axis), frame)
+        return _merged(recipe, *parts)
 
     return sums(region, order)
 
@@ -455,10 +456,5 @@ def _assemble(frame: Frame, counts: tuple[int, ...], *parts: Total) -> Total:
     row = list(parts)
     for axis in reversed(range(len(counts))):
         n = counts[axis]
-        row = [_side_by_side(row[i : i + n], axis, frame) for i in range(0, len(row), n)]
+        row = [type(parts[0]).concatenate(row[i : i + n], axis, frame) for i in range(0, len(row), n)]
     return row[0]
-
-
-def _side_by_side(parts: Sequence[Total], axis: int, frame: Frame) -> Total:
-    """Return sums concatenated along one batch axis."""
-    return parts[0] if len(parts) == 1 else type(parts[0]).concatenate(parts, axis, frame)

@@ -45,12 +45,8 @@ class Observed(NamedTuple):
     def in_order(self) -> Observed:
         """Return them in an order that does not depend on the one that they came in."""
         order = np.lexsort((self.values, *self.coordinates.T))
-        return Observed(
-            self.coordinates[order],
-            self.values[order],
-            self.weights[order],
-            None if self.rows is None else self.rows[order],
-        )
+        rows = None if self.rows is None else self.rows[order]
+        return Observed(self.coordinates[order], self.values[order], self.weights[order], rows)
 
 
 def fit(

@@ -136,25 +136,22 @@ class Nearby:
         which is exact to that; where there are no slopes, it is that between labels. `orders` has the order of the
         derivative along each coordinate that has one.
         """
-        n = len(coordinates)
-        mean, variance, trust = np.zeros(n), np.zeros(n), np.zeros(n)
+        n, p = len(coordinates), self.pyramid
+        out = np.zeros((3, n))
         if n == 0:
-            return Predicted(mean, variance, trust)
+            return Predicted(*out)
         offsets, factors = self._stencil(orders)
         targets = self.places((coordinates[:, None] + offsets).reshape(-1, coordinates.shape[1]))
         order, starts, centres = self.in_blocks(self.places(coordinates))
         targets = targets.reshape(n, len(factors), -1)[order]
-
-        def some(first: int) -> Predicted:
+        for first in range(0, len(centres), TOGETHER):
             last = min(first + TOGETHER, len(centres))
-            own = slice(starts[first], starts[last])
-            blocks = starts[first : last + 1] - starts[first]
-            return self._some(centres[first:last], targets[own], factors, blocks, with_variance)
-
-        parts = [some(first) for first in range(0, len(centres), TOGETHER)]
-        for out, part in zip((mean, variance, trust), zip(*parts, strict=True), strict=True):
-            out[order] = np.concatenate(part)
-        return Predicted(mean, variance, trust)
+            own, blocks = slice(starts[first], starts[last]), starts[first : last + 1] - starts[first]
+            near = p.neighbours(centres[first:last], self.wanted)
+            combined = self.combined(*near, targets[own], factors, blocks, with_variance)
+            variance = combined.variance * self.stretch(combined.left) ** 2
+            out[:, order[own]] = combined.mean, variance, combined.trust
+        return Predicted(*out)
 
     @property
     def _sandwiched(self) -> int:
@@ -184,9 +181,17 @@ class Nearby:
         sizes = np.diff(first, append=p.count)
         most = max(TAKEN // sizes.size, 1)
         taken = shuffled[order[np.arange(p.count) - np.repeat(first, sizes) < most]]
-        weights, starts = p.counts[taken], np.concatenate([[0], np.cumsum(np.minimum(sizes, most))[:-1]])
-        totals = np.add.reduceat(functions(self.coordinates[taken]) * weights[:, None], starts, axis=0)
-        return np.asarray(totals / np.add.reduceat(weights, starts)[:, None])
+        starts, means = np.cumsum([0, *np.minimum(sizes, most)]), []
+        together = -(
+            -DENSE // most
+        )  # cells at a time, so that functions of their observations fit in a cache
+        for cell in range(0, sizes.size, together):
+            own = starts[cell : cell + together + 1]
+            some = taken[own[0] : own[-1]]
+            weights = p.counts[some]
+            totals = np.add.reduceat(functions(self.coordinates[some]) * weights[:, None], own[:-1] - own[0])
+            means.append(totals / np.add.reduceat(weights, own[:-1] - own[0])[:, None])
+        return np.concatenate(means)
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the observations as arrays, and everything else as plain data."""
@@ -305,15 +310,6 @@ class Nearby:
     def stretch(self, left: Array) -> Array:
         """Return by what errors are longer than the model says, given the share of the variance that is left."""
         return np.asarray(np.interp(np.log(np.maximum(left, 1e-12)), *self.calibration))
-
-    def _some(
-        self, centres: Array, targets: Array, factors: Array, blocks: Index, with_variance: bool
-    ) -> Predicted:
-        """Predict combinations [n] of targets [n, s, D], those of some blocks."""
-        combined = self.combined(
-            *self.pyramid.neighbours(centres, self.wanted), targets, factors, blocks, with_variance
-        )
-        return Predicted(combined.mean, combined.variance * self.stretch(combined.left) ** 2, combined.trust)
 
     def combined(
         self, chosen: Index, filled: Index, targets: Array, factors: Array, blocks: Index, with_variance: bool

@@ -346,8 +346,8 @@ def _exact_root(fit: Fit, marginals: Marginals) -> Array:
         np.broadcast_to(square, (*square.shape[:2], *fit.variable.batch_shape)), (0, 1), (-2, -1)
     )
     known = np.isfinite(last).all(axis=(-2, -1), keepdims=True)
-    values, vectors = np.linalg.eigh(np.where(known, last + np.swapaxes(last, -2, -1), 0.0) / 2)
-    root = np.where(known, vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :], np.nan)
+    symmetric = np.where(known, last + np.swapaxes(last, -2, -1), 0.0) / 2
+    root = np.where(known, _root(symmetric), np.nan)
     return np.moveaxis(root, (-2, -1), (0, 1)).reshape((*counts, -1, *fit.variable.batch_shape))
 
 
@@ -464,31 +464,32 @@ def _sandwich(fit: Fit) -> tuple[Array, Array | None, Array]:
     penalised = penalised and factorisation.knows_inverse
     roots, evens = [], []
     for member in members:
-        root, even = (np.zeros((space.size, space.size)),) * 2
-        freedom = math.nan
+        # Without a fine field: one cell of no weight.
+        errors, counts, freedom, rows = np.zeros((1, 1)), np.zeros(1), math.nan, np.zeros((1, space.size))
         if member is not None:
             errors, counts, freedom = member.error_covariance()
             rows = member.cell_means(functools.partial(rows_of, space))
-            weighted = counts[:, None] * rows
-            root = _root(weighted.T @ errors @ weighted)
-            even = _root(rows.T @ weighted) if penalised else even
-        roots.append(root)
-        evens.append(even)
+        weighted = counts[:, None] * rows
+        few = len(rows) < space.size
+        roots.append(weighted.T @ _root(errors) if few else _root(weighted.T @ errors @ weighted))
+        if penalised:
+            evens.append(rows.T * np.sqrt(counts) if few else _root(rows.T @ weighted))
         alike.append(freedom)
     weight = fit.total.weight / np.maximum(fit.total.count, 1)
 
     def solved(parts: list[Array], size: Any) -> Array:
-        shape = (*frame.sizes, space.size, *batch)
-        return factorisation.solve(np.stack(parts, axis=-1).reshape(shape) * size)
+        most = max(part.shape[1] for part in parts)
+        joint = np.stack([np.pad(part, ((0, 0), (0, most - part.shape[1]))) for part in parts], axis=-1)
+        return factorisation.solve(joint.reshape(*frame.sizes, most, *batch) * size)
 
     data = solved(evens, np.sqrt(weight)) if penalised else None
     return solved(roots, weight), data, np.array(alike).reshape(batch)
 
 
 def _root(matrix: Array) -> Array:
-    """Return R with R Rᵀ = `matrix`, whose least eigenvalues may be less than 0 by rounding."""
+    """Return R with R Rᵀ = `matrix`, [.., n, n], whose least eigenvalues may be less than 0 by rounding."""
     values, vectors = np.linalg.eigh(matrix)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
 def _check_memory(fit: Fit, nbytes: int) -> None:

@@ -139,6 +139,8 @@ class Sums:
     @staticmethod
     def concatenate(parts: Sequence[Sums], axis: int, frame: Frame) -> Sums:
         """Blocks that differ along batch axis `axis`, side by side. Shared factors of G stay shared."""
+        if len(parts) == 1:
+            return parts[0]
         # A part without weight is zero at any reference; that of its neighbours keeps later merges centred.
         # Of one member along the axis: the others may be more than a part has.
         held = [part for part in parts if part.batch[axis]] or parts[:1]
@@ -151,11 +153,9 @@ class Sums:
             *((*part.batch[:axis], 1, *part.batch[axis + 1 :]) for part in parts)
         )
         shapes = [(*common_shape[:axis], extent, *common_shape[axis + 1 :]) for extent in extents]
-        moments = []
-        for part, shape in zip(parts, shapes, strict=True):
-            moments.append(np.zeros((*lengths(window), *shape)))
-            add_into(moments[-1], window, part.moment, part.window, frame.sizes)
-        moment = np.concatenate(moments, axis=len(window) + axis)
+        moments = [embed(part.moment, part.window, frame.sizes, window) for part in parts]
+        spread = [np.broadcast_to(m, lengths(window) + own) for m, own in zip(moments, shapes, strict=True)]
+        moment = np.concatenate(spread, axis=len(window) + axis)
         power, weight, count, reference = (
             np.concatenate(
                 [np.broadcast_to(getattr(p, name), shape) for p, shape in zip(parts, shapes, strict=True)],

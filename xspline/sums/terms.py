@@ -10,7 +10,7 @@ import numpy as np
 
 from xspline.spaces import Frame
 from xspline.sums.factor import KEY_MODULUS, Factor, digest_key, members_on_line, multiply_factors
-from xspline.sums.window import Array, Window, add_into, lengths, union
+from xspline.sums.window import Array, Window, add_into, embed, lengths, union
 
 Term: TypeAlias = tuple[Factor, ...]
 Axes: TypeAlias = tuple[int, ...]
@@ -247,13 +247,13 @@ def _concatenate_factors(
     first, extents = present[0], present[0].sizes(frame)
     window = union([f.window for f in present], extents, [frame.periodic[a] for a in first.axes])
     batch = list(np.broadcast_shapes(*((*f.batch[:axis], 1, *f.batch[axis + 1 :]) for f in present)))
-    batch[axis] = sum(sizes)
-    pairs = np.zeros((*lengths(window), *first.offsets, *batch))
-    lead, start, key = (slice(None),) * (2 * len(first.axes) + axis), 0, 0
+    parts, start, key = list[Array](), 0, 0
     for factor, size in zip(column, sizes, strict=True):
+        batch[axis], own = size, np.zeros(())
         if factor is not None:
-            add_into(pairs[(*lead, slice(start, start + size))], window, factor.pairs, factor.window, extents)
+            own = embed(factor.pairs, factor.window, extents, window)
             salt = digest_key("concatenated", np.asarray([axis, start, size])) | 1
             key = (key + factor.key * salt) % KEY_MODULUS
+        parts.append(np.broadcast_to(own, (*lengths(window), *first.offsets, *batch)))
         start += size
-    return Factor(first.axes, window, pairs, key)
+    return Factor(first.axes, window, np.concatenate(parts, axis=2 * len(first.axes) + axis), key)

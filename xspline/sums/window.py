@@ -102,8 +102,11 @@ def take(array: Array, window: Window, sizes: Sequence[int]) -> Array:
     return array
 
 
-def embed(array: Array, window: Window, frame_sizes: Sequence[int]) -> Array:
-    """`array`, which lies on `window`, zero-filled to all coefficients."""
-    out = np.zeros((*frame_sizes, *array.shape[len(window) :]), dtype=array.dtype)
-    add_into(out, whole(frame_sizes), array, window, frame_sizes)
+def embed(array: Array, window: Window, sizes: Sequence[int], outer: Window | None = None) -> Array:
+    """`array`, which lies on `window`, zero-filled to `outer` or all coefficients; itself where it lies there."""
+    outer = outer or whole(sizes)
+    if window == outer:
+        return array
+    out = np.zeros((*lengths(outer), *array.shape[len(window) :]), dtype=array.dtype)
+    add_into(out, outer, array, window, sizes)
     return out

@@ -248,7 +248,8 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         values = member.pyramid.values[: member.pyramid.count]
         columns = [_on_circle(space, *pair) for pair in zip(space.names, member.coordinates.T, strict=True)]
         repeated += assumptions.repeated(np.stack(columns, axis=1), values)
-        own = rng.permutation(values.size if member.inner is None else member.inner)[:MOST]
+        sample = rng.permutation(values.size if member.inner is None else member.inner)[:MOST]
+        own = np.sort(sample)  # in the order of their coordinates, so that trees find what caches hold
         count += own.size
         furthest = own[np.argsort(-apart(member.pyramid.trees[0], values, own), kind="stable")[:each]]
         suspects.append(member.withheld(furthest))
@@ -256,7 +257,7 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         # A gross error is far from its neighbours, as no corner is, and from all values, as no front is.
         near = distances(member.pyramid.trees[0], values, furthest)[0]
         beyond.append(np.minimum(near, np.abs(values[furthest] - values.mean())) > 3 * values.std())
-        usual.append((member.coordinates[own[:each]], member.withheld(own[:each])))
+        usual.append((member.coordinates[sample[:each]], member.withheld(sample[:each])))
     largest = np.abs(np.concatenate(suspects))
     u, at = np.concatenate([errors for _, errors in usual]), np.concatenate([x for x, _ in usual])
     known = np.isfinite(u)
