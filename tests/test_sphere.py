@@ -129,7 +129,7 @@ def test_a_season_that_follows_the_longitude_does_no_harm_at_the_poles() -> None
     time = np.arange("2000-01", "2003-01", dtype="datetime64[M]").astype("datetime64[ns]")
     north, east = np.deg2rad(lat)[:, None], np.deg2rad(lon)
     land = np.cos(north) * np.cos(2 * east + 4 * north) * np.exp(np.sin(3 * east + 2 * north))
-    values = 20 * np.cos(north) + 5 * land * np.cos(np.arange(36) * np.pi / 6)[:, None, None]
+    values = 10 + 20 * np.cos(north) + 5 * land * np.cos(np.arange(36) * np.pi / 6)[:, None, None]
     data = xr.DataArray(values, {"time": time, "lat": lat, "lon": lon}, ("time", "lat", "lon"), "t")
     withheld = rng.random(values.shape) < 0.1
     apart = {}

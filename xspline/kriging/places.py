@@ -7,8 +7,8 @@ less than a half circle, the sphere is turned so that the domain lies on its equ
 northward and eastward.
 
 Eastward and northward wind have no one value at a pole, where these directions turn with the longitude, and neither has
-what a coarse field of splines along longitude leaves. Where values at a pole follow the longitude, the sphere ends there
-in a tube, whose longitudes are as far apart at the pole as where the tube begins.
+what splines along longitude leave of a season. Where values at a pole follow the longitude, the sphere ends there in a
+tube, whose longitudes are as far apart at the pole as where the tube begins.
 """
 
 from __future__ import annotations

@@ -87,7 +87,6 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
         rows = fitted_rows(space, points)
         own = precision[k][used[k]]
         parts.append(Observed(points, values[k][used[k]], own / own.mean(), rows))
-    first = int(np.argmax(enough))
     places = places_of(space).with_tubes(parts[0].coordinates, parts[0].values)
     alone = [len(spans[name]) == 1 and list(spans.values()).count(spans[name]) == 1 for name in space.names]
     labels = parts[0].coordinates.T
