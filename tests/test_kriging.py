@@ -8,6 +8,7 @@ import xarray as xr
 
 from xspline.kriging.likelihood import Window, Windows
 from xspline.kriging.model import STEP, Model, matern
+from xspline.kriging.pyramid import metric_of
 
 
 def value_in_table(nu: float, z: np.ndarray) -> np.ndarray:
@@ -87,3 +88,31 @@ def test_values_and_errors_take_one_look_at_neighbours(monkeypatch: pytest.Monke
     xr.testing.assert_equal(both.u_stderr, expected[1])
     field.interval(at, new=True)
     assert len(looks) == 2
+
+
+def test_widths_of_cells_are_those_of_equal_change() -> None:
+    """Years that differ at random, of maps that are smooth: whatever the unit of time, its width is a small one."""
+    rng, x = np.random.default_rng(0), np.arange(24.0)
+    grid = np.stack(np.meshgrid(np.arange(60.0), x, x, indexing="ij"), axis=-1).reshape(-1, 3)
+    a, b = rng.normal(size=(2, 60))[:, grid[:, 0].astype(int)]
+    values = a * np.sin(grid[:, 1] / 8) + b * np.cos(grid[:, 2] / 8)
+    for unit in (0.03, 1.0, 30.0):
+        time, *space = metric_of(grid * [unit, 1, 1], values, np.arange(3), is_round=False)
+        assert time / unit < min(space) / 4
+        assert 0.5 < space[0] / space[1] < 2
+
+
+def test_few_noisy_values_leave_widths_as_they_are() -> None:
+    """The axes differ as far as the slopes tell: of noise alone they are the extents of the data."""
+    rng = np.random.default_rng(0)
+    places = rng.random((300, 3)) * [1.0, 10.0, 100.0]
+    widths = metric_of(places, rng.normal(size=300), np.arange(3), is_round=False)
+    np.testing.assert_allclose(widths / widths[0], [1, 10, 100], rtol=0.15)
+
+
+def test_widths_of_two_halves_agree() -> None:
+    rng = np.random.default_rng(0)
+    places = rng.random((20_000, 2)) * [40.0, 10.0]
+    values = np.sin(places[:, 0]) + np.cos(places[:, 1] * 4) + rng.normal(0, 0.3, 20_000)
+    a, b = (metric_of(places[i::2], values[i::2], np.arange(2), is_round=False) for i in (0, 1))
+    np.testing.assert_allclose(a / a[0], b / b[0], rtol=0.1)
