@@ -432,16 +432,13 @@ class WithFunctionals(FieldText, Generic[Data]):
     @property
     def _observed_times(self) -> Mapping[str, Range]:
         """The range of observed times, where a season that has no domain stands beside a fine field, which has one."""
-        first, space = self._first_fine, self.space
-        if first is None:
-            return {}
-        times = [
-            name
-            for name in space.names
-            if space.axis(name).kind == "time" and space.basis(name).record(space.axis(name)) is None
-        ]
-        columns = {name: first.coordinates[:, space.names.index(name)] for name in times}
-        return {name: (float(x.min()), float(x.max())) for name, x in columns.items()}
+        first, ranges = self._first_fine, dict[str, Range]()
+        for j, name in enumerate(self.space.names if first is not None else ()):
+            axis = self.space.axis(name)
+            if axis.kind == "time" and self.space.basis(name).record(axis) is None:
+                x = first.coordinates[:, j]
+                ranges[name] = (float(x.min()), float(x.max()))
+        return ranges
 
     @property
     def _steps(self) -> Mapping[str, float]:

@@ -108,8 +108,8 @@ def coarse_for(data: Data, pooled: Iterable[Hashable] = ()) -> Defaults:
         per_function = 2 * LABELS_PER_FUNCTION
         enough = COARSE * per_function
         counts = {n: max(different(values[n], enough) // per_function, LEAST) for n in others}
-        counts = largest(lambda share: {n: max(round(share * k), LEAST) for n, k in counts.items()}, COARSE)
-        bases |= {n: BSpline(int(count)) for n, count in counts.items()}
+        few = largest(lambda share: {n: max(round(share * k), LEAST) for n, k in counts.items()}, COARSE)
+        bases |= {n: BSpline(int(count)) for n, count in few.items()}
         bases |= dict.fromkeys(years, SEASON_AND_TREND)
     return Defaults(bases, extents)
 
