@@ -120,3 +120,23 @@ def test_a_wind_over_a_pole_is_predicted_there(monkeypatch: pytest.MonkeyPatch, 
     if not in_tiles:
         warm = 10 * np.cos(a) + rng.normal(0, 1, wind.shape)
         assert data.copy(data=warm).spline.fit().fits["v"].fine.members[0].places.tube == 0
+
+
+def test_a_season_that_follows_the_longitude_does_no_harm_at_the_poles() -> None:
+    """Its splines have many values at a pole, where the data have one at each time."""
+    rng = np.random.default_rng(0)
+    lat, lon = np.arange(-90, 91, 10.0), np.arange(0, 360, 10.0)
+    time = np.arange("2000-01", "2003-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    north, east = np.deg2rad(lat)[:, None], np.deg2rad(lon)
+    land = np.cos(north) * np.cos(2 * east + 4 * north) * np.exp(np.sin(3 * east + 2 * north))
+    values = 10 + 20 * np.cos(north) + 5 * land * np.cos(np.arange(36) * np.pi / 6)[:, None, None]
+    data = xr.DataArray(values, {"time": time, "lat": lat, "lon": lon}, ("time", "lat", "lon"), "t")
+    withheld = rng.random(values.shape) < 0.1
+    apart = {}
+    for name, fit in {
+        "bare": {},
+        "constant": {"space": dict.fromkeys(data.dims, xs.Polynomial(0)), "fine": True},
+    }.items():
+        error = data.where(~withheld).spline.fit(**fit).predict(data) - data
+        apart[name] = float(np.sqrt((error.where(withheld) ** 2).mean()))
+    assert apart["bare"] < 2 * apart["constant"], apart

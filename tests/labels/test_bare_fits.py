@@ -190,3 +190,27 @@ def test_chunks_of_a_target_are_those_that_are_asked_for(chunks, line: xs.Field)
     lazy = line.predict(chunks=chunks)
     assert sum(lazy.chunks[0]) == 60 and len(lazy.chunks[0]) > 1
     np.testing.assert_allclose(lazy.compute(), line.predict(), rtol=1e-9)
+
+
+def test_many_observations_at_few_places(tmp_path) -> None:
+    """They say what their means say of the field, and what they differ by tells of the noise."""
+    rng = np.random.default_rng(0)
+    x = np.repeat(rng.uniform(0, 10, 40), 50)
+    data = xr.DataArray(np.sin(x) + rng.normal(0, 0.3, x.size), {"x": ("obs", x)}, "obs", "u")
+    field, at = data.spline.fit(), np.linspace(1, 9, 50)
+    means = data.groupby("x").mean().spline.fit().predict(x=at)
+    apart = {"all": field.predict(x=at) - np.sin(at), "means": means - np.sin(at)}
+    errors = {name: float(np.sqrt((own**2).mean())) for name, own in apart.items()}
+    assert errors["all"] < 1.2 * errors["means"], errors
+    assert float((abs(apart["all"]) / field.stderr(x=at)).max()) < 4
+    summary = field.summary()
+    assert summary.sigma == pytest.approx(0.3, rel=0.1)
+    left = data - field.predict(data)
+    assert summary.rmse == pytest.approx(float(np.sqrt((left**2).mean())), rel=0.01)
+    assert summary.edf < 40
+    mixed = data.isel(obs=rng.permutation(data.size)).spline.fit()
+    np.testing.assert_allclose(mixed.predict(x=at), field.predict(x=at), atol=1e-6)
+    field.to_netcdf(tmp_path / "field.nc")
+    again = xs.open_field(tmp_path / "field.nc")
+    np.testing.assert_allclose(again.stderr(x=at), field.stderr(x=at), rtol=1e-9)
+    assert again.summary().rmse == pytest.approx(summary.rmse.item())

@@ -304,6 +304,16 @@ def test_a_season_where_the_record_shows_it(labels: np.ndarray, season: bool) ->
         assert coarse == xs.Polynomial(0)
 
 
+def test_a_coarse_field_has_few_functions_where_coordinates_have_the_fewest() -> None:
+    """As a drifting float has, over whose latitudes and longitudes there is one cell."""
+    time = np.arange("2000-01", "2003-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    sizes = {"time": 36, "lat": 12, "lon": 12, "depth": 400}
+    coords = {name: np.arange(float(n)) for name, n in sizes.items()} | {"time": time}
+    data = xr.DataArray(np.broadcast_to(0.0, tuple(sizes.values())), coords, tuple(sizes))
+    counts = {name: basis.size for name, basis in coarse_for(data).items() if isinstance(basis, xs.BSpline)}
+    assert counts == {"lat": 4, "lon": 4, "depth": 18}
+
+
 @pytest.mark.parametrize("calendar", ["360_day", "noleap", "all_leap", "julian", "standard"])
 def test_any_calendar_has_its_own_year(calendar: str) -> None:
     time = xr.date_range("2000-01-16", periods=24, freq="MS", calendar=calendar, use_cftime=True)

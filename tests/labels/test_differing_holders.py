@@ -227,6 +227,11 @@ def test_years_on_a_grid_stay_a_product() -> None:
     field = parts.solve(xs.Roughness(1e-4), offsets="holders", noise="holders")
     assert all(len(term) == 2 for term in field.statistics.total("u").gram.terms)
     np.testing.assert_allclose(field.offsets.offset[1], 0.2, atol=0.02)
+    weighed = [
+        parts.solve(xs.Ridge(1e-4), noise="holders", solver=solver).summary().noise
+        for solver in ("separable", "dense")
+    ]
+    xr.testing.assert_allclose(*weighed)
 
 
 def pooled() -> tuple[xr.DataArray, xr.DataArray]:

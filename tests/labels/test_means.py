@@ -432,6 +432,20 @@ def test_errors_of_a_fine_field_are_the_dense_formula() -> None:
     assert result.u_functional_stderr.method == "exact" and "neighbours" in result.u_functional_stderr.comment
 
 
+def test_a_season_beside_a_fine_field_is_averaged_over_the_record() -> None:
+    """The Fourier series has no domain, and its first year is none of the observed ones."""
+    time = np.arange("1990-01", "1994-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    values = 20 + np.cumsum(np.random.default_rng(0).normal(size=48))
+    data = xr.DataArray(values, {"time": time}, name="u")
+    field = data.spline.fit(time=xs.Fourier(1, "year"), fine=True)
+    mean = field.mean(stderr=True)
+    within = field.mean({"time": (time[0], time[-1])}, stderr=True)
+    xr.testing.assert_allclose(mean, within)
+    assert mean.u_stderr < 0.1
+    anomaly = field.anomaly()
+    xr.testing.assert_allclose(anomaly, field.anomaly(reference=(time[0], time[-1])))
+
+
 def test_terms_beside_a_fine_field_have_errors() -> None:
     time = np.arange("2000-01", "2010-01", dtype="datetime64[M]").astype("datetime64[ns]")
     rng = np.random.default_rng(0)

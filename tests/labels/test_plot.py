@@ -65,6 +65,18 @@ def test_one_coordinate_is_a_line_with_a_band_of_its_error(field: xs.Field) -> N
     assert drawn.axes.get_legend().get_texts()[0].get_text() == "95 %, errors taken as independent"
 
 
+def test_labels_in_any_order_are_drawn_in_theirs() -> None:
+    """As longitudes of a box around the meridian of 0° come, and times of a buoy that reports the latest first."""
+    lat, lon = np.arange(-10.0, 1), np.array([0.5, *np.arange(325.5, 360, 5)])
+    values = np.sin(np.deg2rad(10 * lat))[:, None] + np.cos(np.deg2rad(5 * lon))
+    data = xr.DataArray(values, {"lat": lat, "lon": lon}, ("lat", "lon"), "u")
+    mesh = data.spline.fit(lat=5, lon=xs.BSpline(4), penalty=1e-3).plot()
+    assert mesh.get_array().shape == (11, 8)
+    mixed = line().isel(x=np.random.default_rng(0).permutation(60))
+    (drawn,) = mixed.spline.fit(x=10, penalty=1e-6).plot(ax=plt.figure().subplots())
+    assert np.all(np.diff(drawn.get_xdata()) > 0)
+
+
 def test_what_is_positive_down_goes_down() -> None:
     (drawn,) = line(positive="down").spline.fit(x=12, penalty=1e-6).plot()
     assert drawn.axes.get_ylabel() == "x [m]" and drawn.axes.yaxis_inverted()

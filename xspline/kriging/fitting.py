@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -39,31 +39,53 @@ class Observed(NamedTuple):
 
     coordinates: Array  # [n, d]
     values: Array  # [n], what is left of the data by what was fitted before
-    weights: Array  # [n], relative precisions of mean 1
-    rows: Array | None  # [n, p], the functions that were fitted before
+    weights: Array  # [n], relative precisions, before any are joined of mean 1
+    joined: tuple[float, float] = (1.0, 0.0)  # as `Nearby` has it
 
     def in_order(self) -> Observed:
         """Return them in an order that does not depend on the one that they came in."""
         order = np.lexsort((self.values, *self.coordinates.T))
-        rows = None if self.rows is None else self.rows[order]
-        return Observed(self.coordinates[order], self.values[order], self.weights[order], rows)
+        return Observed(self.coordinates[order], self.values[order], self.weights[order])
+
+    def at_few_places(self) -> Observed:
+        """Return observations in order, those of each place as two means where so many are repeated at few places.
+
+        All neighbours of a place would be observations of it otherwise. What the two differ by tells of the noise.
+        """
+        count = self.values.size
+        is_next = np.append(True, (self.coordinates[1:] != self.coordinates[:-1]).any(axis=1))
+        # With four of each place the hundred nearest are still those of 25 places.
+        if count <= DENSE or is_next.sum() > count / 4:
+            return self
+        half = np.random.default_rng(0).integers(0, 2, count)
+        _, first, own = np.unique(2 * np.cumsum(is_next) + half, return_index=True, return_inverse=True)
+        weights = np.bincount(own, self.weights).astype(np.float64)
+        values = np.bincount(own, self.weights * self.values) / weights
+        within = float(np.mean(self.weights * (self.values - values[own]) ** 2))
+        return Observed(self.coordinates[first], values, weights, (count / weights.size, within))
 
 
 def fit(
-    members: Sequence[Observed], places: Places, steps: Array, least_noise: float = 0.0, windows: int = MANY
+    members: Sequence[Observed],
+    places: Places,
+    steps: Array,
+    rows_of: Callable[[Array], Array | None],
+    least_noise: float = 0.0,
+    windows: int = MANY,
 ) -> list[Nearby]:
     """Return the fields of some members of a batch, which share their covariance up to its scale.
 
     Each member has three observations or more, which differ, and weights of mean 1. `steps` [d] is the distance
-    between labels along each coordinate, `least_noise` the variance that noise has at least, as rounding has, and
-    `windows` how many are looked at.
+    between labels along each coordinate, `rows_of` returns the functions [n, p] that were fitted before, given the
+    coordinates of few observations, and None of many, `least_noise` is the variance that noise has at least, as
+    rounding has, and `windows` how many are looked at.
     """
-    members = [member.in_order() for member in members]
+    members = [member.in_order().at_few_places() for member in members]
     largest = max(members, key=lambda member: member.values.size)
     at, links = places(largest.coordinates), places.links
     metric = metric_of(at, largest.values, links, is_round=places.is_round)
     pyramids = [pyramid_of(*member[:3], places, metric) for member in members]
-    rows = [member.rows if member.values.size <= DENSE else None for member in members]
+    rows = [rows_of(member.coordinates) for member in members]
     variance = float(np.mean([np.var(member.values) for member in members]))
     floor = math.log(max(least_noise / variance, 1e-300))
     inner = [np.arange(p.count) for p in pyramids]
@@ -72,7 +94,7 @@ def fit(
     for member, pyramid, own in zip(members, pyramids, rows, strict=True):
         # Where all observations are neighbours, these alone tell the scale.
         shared = chosen if pyramid.count > DENSE else chosen._replace(scale=0.0, freedom=0.0, usual_scale=0.0)
-        nearby = Nearby(places, pyramid, *shared, member.coordinates, own, steps)
+        nearby = Nearby(places, pyramid, *shared, member.coordinates, own, steps, joined=member.joined)
         if not nearby.is_dense:
             sample = np.random.default_rng(1).permutation(pyramid.count)[:WITHHELD]
             nearby = replace(nearby, calibration=_calibration(nearby, sample))
@@ -172,7 +194,7 @@ def _calibration(field: Nearby, own: Index) -> tuple[Array, Array]:
         # Gaps have other shapes than those made here, so errors across gaps are never shortened.
         own_stretch = own_stretch if distance < 1 else max(own_stretch, 1.0)
         knots.append((math.log(max(np.median(combined.left), 1e-12)), own_stretch))
-    shares, stretches = np.array(sorted(knots)).T
+    shares, stretches = np.array(sorted(knots) or [(0.0, 1.0)]).T
     return shares, stretches
 
 

@@ -77,6 +77,8 @@ class Nearby:
     sampled: Array | None = None  # [m, d], some labels at random, where these observations are not all
     # how many observations, which come first, have all of their neighbours among them; None where all have
     inner: int | None = None
+    # how many observations of a place each of these is the mean of, on average, and their mean weighted square about it
+    joined: tuple[float, float] = (1.0, 0.0)
 
     @property
     def is_dense(self) -> bool:
@@ -101,10 +103,12 @@ class Nearby:
     @property
     def residuals(self) -> tuple[float, float]:
         """The mean leverage of observations, and the mean weighted square of what the field leaves of them."""
-        if not self.is_dense:
-            return self.usual_residuals
-        weights = [weight for weight, _ in self.models]
-        return float(weights @ self._by_model[1]), float(weights @ self._by_model[2])
+        leverage, square = self.usual_residuals
+        if self.is_dense:
+            weights = [weight for weight, _ in self.models]
+            leverage, square = (float(weights @ column) for column in self._by_model[1:3])
+        number, within = self.joined
+        return leverage / number, square / number + within
 
     @property
     def window(self) -> Window:
@@ -207,6 +211,7 @@ class Nearby:
             "usual_residuals": list(self.usual_residuals),
             "steps": self.steps.tolist(),
             "calibration": [x.tolist() for x in self.calibration],
+            "joined": list(self.joined),
         }
 
     @classmethod
@@ -229,6 +234,7 @@ class Nearby:
             rows,
             np.array(meta["steps"]),
             (np.array(lower), np.array(upper)),
+            joined=tuple(meta.get("joined", (1.0, 0.0))),
         )
 
     def error_covariance(self) -> tuple[Array, Array, float]:

@@ -268,8 +268,13 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
             widths[1] = min(widths[:2])
     scaled = places / widths[links]
     apart = np.median(_tree(scaled).query(scaled[sampled], [min(2, len(places))])[0])
-    own = widths[links] * (apart if apart > 1e-8 else 1.0)  # records twice, perhaps rounded to float32
-    return _rounded(own)
+    if apart > 1e-8:
+        return _rounded(widths[links] * apart)
+    different, place = np.unique(places, axis=0, return_inverse=True)
+    if len(different) == len(places):
+        return _rounded(widths[links])  # records twice, rounded to float32
+    means = np.bincount(place.ravel(), values) / np.bincount(place.ravel())
+    return metric_of(different, means, links, is_round=is_round)
 
 
 def _rounded(widths: Array) -> Array:

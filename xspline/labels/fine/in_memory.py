@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -84,15 +85,14 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     parts = []
     for k in np.flatnonzero(enough):
         points = np.stack([c[k][used[k]] for c in along], axis=1)
-        rows = fitted_rows(space, points)
         own = precision[k][used[k]]
-        parts.append(Observed(points, values[k][used[k]], own / own.mean(), rows))
-    first = int(np.argmax(enough))
-    places = places_of(space).with_tubes(parts[0].coordinates, whole[first][used[first]])
+        parts.append(Observed(points, values[k][used[k]], own / own.mean()))
+    places = places_of(space).with_tubes(parts[0].coordinates, parts[0].values)
     alone = [len(spans[name]) == 1 and list(spans.values()).count(spans[name]) == 1 for name in space.names]
     labels = parts[0].coordinates.T
     steps = np.array([_step(x, len(labels), is_alone=own) for x, own in zip(labels, alone, strict=True)])
-    fields = iter(fitting.fit(parts, places, steps, rounding(whole[used]), windows))
+    rows_of = functools.partial(fitted_rows, space)
+    fields = iter(fitting.fit(parts, places, steps, rows_of, rounding(whole[used]), windows))
     return Fine(tuple(next(fields) if k else None for k in enough), space.names)
 
 

@@ -197,10 +197,11 @@ def weighted(space: Space, weights: xr.DataArray) -> Marginal:
 # ---- ranges
 
 
-def ranges_of(space: Space, dims: Any) -> dict[str, Range]:
+def ranges_of(space: Space, dims: Any, observed: Mapping[str, Range]) -> dict[str, Range]:
     """Return the range of each coordinate that is averaged over, as floats.
 
-    `dims` are names, or a mapping from names to ranges: pairs of labels, slices, or None for the whole domain.
+    `dims` are names, or a mapping from names to ranges: pairs of labels, slices, or None for the whole domain, which
+    `observed` says in place of the basis.
     """
     if dims is None:
         dims = space.names
@@ -211,13 +212,13 @@ def ranges_of(space: Space, dims: Any) -> dict[str, Range]:
         )
     advice = "; of independent fits, and of samples, average the predictions"
     check_names(given, space.names, advice=advice)
-    return {name: range_in(space, name, given[name]) for name in space.names if name in given}
+    return {name: range_in(space, name, given[name], observed) for name in space.names if name in given}
 
 
-def range_in(space: Space, name: str, given: Any) -> Range:
+def range_in(space: Space, name: str, given: Any, observed: Mapping[str, Range]) -> Range:
     """Return a range of one coordinate as floats; a text such as "2020" as an end is the end of that year."""
     axis, basis = space.axis(name), space.basis(name)
-    whole, record = basis.integral_range(axis), basis.record(axis)
+    whole, record = observed.get(name) or basis.integral_range(axis), basis.record(axis)
     if given is None:
         return whole
     ends = (given.start, given.stop) if isinstance(given, slice) and given.step is None else given

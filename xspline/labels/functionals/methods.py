@@ -269,7 +269,7 @@ class WithFunctionals(FieldText, Generic[Data]):
             )
         name = dim or times[0]
         check_names([name], space.names)
-        period = range_in(space, name, reference)
+        period = range_in(space, name, reference, self._observed_times)
         ranges = {} if mean is None and where is None else self._ranges(mean, where)
         if name in ranges:
             raise ValueError(f"{name!r} is averaged over, so that it has no anomaly; leave it out of mean=")
@@ -403,7 +403,7 @@ class WithFunctionals(FieldText, Generic[Data]):
         if where is not None:
             names = check_weights(space, where, "where=", positive=True)
             dims = names if dims is None else dims
-        ranges = ranges_of(space, dims)
+        ranges = ranges_of(space, dims, self._observed_times)
         for name in () if where is None else names:
             if name not in ranges:
                 raise ValueError(
@@ -424,11 +424,26 @@ class WithFunctionals(FieldText, Generic[Data]):
         return [*marginals, measure.region(names, where, ranges)], _beside(where, names)
 
     @property
+    def _first_fine(self) -> Any:
+        """What neighbours tell of the first variable and member that has a fine field, None where none has."""
+        fine = [fit.whole.first for fit in self.fits.values() if fit.whole is not None]
+        return next((own for own in fine if own is not None), None)
+
+    @property
+    def _observed_times(self) -> Mapping[str, Range]:
+        """The range of observed times, where a season that has no domain stands beside a fine field, which has one."""
+        first, ranges = self._first_fine, dict[str, Range]()
+        for j, name in enumerate(self.space.names if first is not None else ()):
+            axis = self.space.axis(name)
+            if axis.kind == "time" and self.space.basis(name).record(axis) is None:
+                x = first.coordinates[:, j]
+                ranges[name] = (float(x.min()), float(x.max()))
+        return ranges
+
+    @property
     def _steps(self) -> Mapping[str, float]:
         """Distances between labels, where there is a fine field; of scattered points the width that each has."""
-        fine = [fit.whole.first for fit in self.fits.values() if fit.whole is not None]
-        first = next((own for own in fine if own is not None), None)
-        if first is None:
+        if (first := self._first_fine) is None:
             return {}
         steps = dict(zip(self.space.names, map(float, first.steps), strict=True))
         fitted = self.statistics._fitted or {}

@@ -149,7 +149,7 @@ class Border:
     @cached_property
     def columns(self) -> Array:
         """X, [K.., F, b..]; zeros for members that are not determined."""
-        return np.nan_to_num(self.factorisation.solve(self.rows))
+        return np.nan_to_num(self.factorisation.solve(self.rows)) if self.levels.free else self.rows
 
     @cached_property
     def held(self) -> NDArray[np.bool_]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, hidden_axes, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
-from xspline.labels.read.sizes import LABELS_PER_FUNCTION, LEAST, SECONDS, Labels, different, sized
+from xspline.labels.read.sizes import LABELS_PER_FUNCTION, LEAST, SECONDS, Labels, different, largest, sized
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, PiecewiseLinear, Polynomial, Space, Step, Union
 
@@ -108,8 +108,8 @@ def coarse_for(data: Data, pooled: Iterable[Hashable] = ()) -> Defaults:
         per_function = 2 * LABELS_PER_FUNCTION
         enough = COARSE * per_function
         counts = {n: max(different(values[n], enough) // per_function, LEAST) for n in others}
-        shrunk = min(1.0, (COARSE / math.prod(counts.values())) ** (1 / max(len(counts), 1)))
-        bases |= {n: BSpline(max(round(shrunk * count), LEAST)) for n, count in counts.items()}
+        few = largest(lambda share: {n: max(round(share * k), LEAST) for n, k in counts.items()}, COARSE)
+        bases |= {n: BSpline(int(count)) for n, count in few.items()}
         bases |= dict.fromkeys(years, SEASON_AND_TREND)
     return Defaults(bases, extents)
 

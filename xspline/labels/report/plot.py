@@ -158,6 +158,7 @@ def _line(
 ) -> Any:
     """Draw a line, upright where its coordinate is positive downwards, and a band around it."""
     (dim,) = values.dims
+    values, *ends = map(_in_order, (values, *(ends or ())))
     along = [name for name in space.names if name in values.coords and values[name].dims == (dim,)]
     ordered = [n for n in along if values[n].to_index().is_monotonic_increasing]
     ordered.sort(key=lambda n: (n != dim, space.axis(n).role != "time"))
@@ -165,7 +166,7 @@ def _line(
     upright = name in values.coords and values[name].attrs.get("positive") == "down"
     axes = {"y": name, "yincrease": False} if upright else {"x": name}
     lines = values.plot.line(**(axes | options))
-    if ends is None or band is None:
+    if not ends or band is None:
         return lines
     lower, upper = ends
     line, ax = lines[0], lines[0].axes
@@ -180,6 +181,14 @@ def _line(
     fill(places, lower.values, upper.values, label=f"{100 * band:g} %, {how}", **style)
     ax.legend(frameon=False)
     return lines
+
+
+def _in_order(values: xr.DataArray) -> xr.DataArray:
+    """Return values whose labels ascend or descend along each dimension that has any."""
+    own = {dim: values[dim].to_index() for dim in values.dims if dim in values.coords}
+    return values.sortby(
+        [d for d, i in own.items() if not i.is_monotonic_increasing and not i.is_monotonic_decreasing]
+    )
 
 
 def _map(values: xr.DataArray, space: Space, options: dict[str, Any]) -> Any:
@@ -202,6 +211,7 @@ def _map(values: xr.DataArray, space: Space, options: dict[str, Any]) -> Any:
     wrap = space.axis(x).wrap if x in space.names else None
     if wrap and values[x].ndim == 1:  # no jump at the date line
         values = values.assign_coords({x: values[x].copy(data=np.unwrap(values[x].values, period=wrap))})
+    values = _in_order(values)
     for name in (x, y):
         if values[name].isnull().any():
             raise ValueError(
