@@ -29,7 +29,7 @@ APART = 0.4
 #: Items within a distance of one width, at most, on the surfaces that data lie on.
 PASSED_OVER = 8
 #: Observations that the widths of cells are found from, near ones of each, and how often.
-SAMPLED, AROUND, ROUNDS = 3000, 13, 3
+SAMPLED, AROUND, ROUNDS = 3000, 13, 5
 #: Parts of a factor of two that widths are rounded to.
 PARTS = 8
 #: The place of the corner of a cell beside the first observation, in widths, so that labels are not on edges.
@@ -246,24 +246,25 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
     """Return widths [D] over which values change alike, of a cell that holds about one observation.
 
     Squared differences of near values are fitted by a plane in the distances along each axis, whose slopes say how
-    far one has to go along each for the same change. What is near follows from the answer, so this is repeated, with
-    all pairs so far; each axis in turn is taken for a shorter one, or pairs along an axis of large changes would never
-    be near. Axes with one number in `links` [D] have one width. Where the first two axes span a sphere (`is_round`),
-    the third is its axis and has no larger width, or places on both hemispheres would be near each other.
+    far one has to go along each for the same change. What is near follows from the answer, so this is repeated; each
+    axis in turn is taken for a shorter one, or pairs along an axis of large changes would never be near. Axes with
+    one number in `links` [D] have one width. Where the first two axes span a sphere (`is_round`), the third is
+    its axis and has no larger width, or places on both hemispheres would be near each other.
     """
     sampled = np.random.default_rng(0).permutation(len(places))[:SAMPLED]
     axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]
     unit = np.array([np.sqrt(np.sum(np.var(places[:, own], axis=0))) for own in axes])
     widths = unit = np.where(unit > 0, unit, max(unit.max(), 1.0))
-    far, change = [], []
     for _ in range(ROUNDS):
+        far, change = [], []
         for i in range(len(axes)):
             scaled = places / np.where(np.arange(len(axes)) == i, WIDER**2 * widths, widths)[links]
             near = _tree(scaled).query(scaled[sampled], min(AROUND, len(places)))[1][:, 1:]
             steps = places[sampled, None] - places[near]
             far.append(np.stack([np.sqrt(np.sum(steps[..., own] ** 2, axis=-1)) for own in axes], axis=-1))
             change.append((values[sampled, None] - values[near]) ** 2)
-        widths = _rounded(unit / _slopes(np.concatenate(far, axis=1) / unit, np.concatenate(change, axis=1)))
+        slopes = _slopes(np.concatenate(far, axis=1) / widths, np.concatenate(change, axis=1), widths / unit)
+        widths = _rounded(widths / np.sqrt(slopes))
         if is_round:
             widths[1] = min(widths[:2])
     scaled = places / widths[links]
@@ -282,42 +283,42 @@ def _rounded(widths: Array) -> Array:
     return np.asarray(2.0 ** (np.round(PARTS * np.log2(widths)) / PARTS))
 
 
-def _slopes(far: Array, change: Array) -> Array:
+def _slopes(far: Array, change: Array, widths: Array) -> Array:
     """Return how much values change per distance along each axis, of mean logarithm 0, none far below the largest.
 
-    Of pairs of some observations with others there are the distances [n, m, D] and the changes [n, m]. An axis differs
-    from the others only as far as its slope does by more than its standard error: few values tell little of it.
+    Of pairs of some observations with others there are the distances [n, m, D], in `widths` [D], and the changes
+    [n, m], which count as shares of all changes of an observation: where fields are lively they would decide alone.
+    Few values tell little of an axis: its width is that of the extents but for what two standard errors exclude.
     """
+    own = change.mean(axis=1)
+    if not own.any():
+        return np.ones_like(widths)
+    far, change = far[own > 0], change[own > 0] / own[own > 0, None]
     slopes, errors = _plane(far, change)
-    common = _plane(far.sum(axis=-1, keepdims=True), change)[0]
-    slopes = np.clip(common, slopes - errors, slopes + errors)
+    alike = widths * _plane((far * widths).sum(axis=-1, keepdims=True), change)[0]
+    slopes = np.clip(alike, slopes - 2 * errors, slopes + 2 * errors)
     # Where values change by noise alone, no axis has a slope that rounding does not decide.
-    unseen = UNSEEN * change.mean() / max(float(far.mean()), np.finfo(float).tiny)
-    slopes = np.maximum(slopes, max(LEAST_SLOPE * slopes.max(), unseen))
-    return np.asarray(slopes / np.exp(np.mean(np.log(slopes)))) if slopes.max() > 0 else np.ones_like(slopes)
+    slopes = np.maximum(slopes, max(LEAST_SLOPE * slopes.max(), UNSEEN / max(float(far.mean()), 1e-300)))
+    return np.asarray(slopes / np.exp(np.mean(np.log(slopes))))
 
 
 def _plane(far: Array, change: Array) -> tuple[Array, Array]:
-    """Return the slopes of squared differences over distances, and their standard errors.
+    """Return the slopes of changes over distances, and their standard errors.
 
-    A squared difference varies by as much as its mean, whose inverse is its weight. Pairs of one observation have its
-    noise in common, so that they count together in the errors.
+    Far pairs have larger changes, which vary more: the weight of a pair is the inverse of its mean change. Pairs of
+    one observation have its noise in common, so that they count together in the errors.
     """
     from scipy.optimize import nnls  # not above: it makes the import of the package longer
 
     count, near, axes = far.shape
-    rows = np.column_stack([np.ones(change.size), far.reshape(-1, axes)])
-    change = change.ravel()
-    least = max(UNSEEN * change.mean(), np.finfo(float).tiny)
-    fitted = np.full_like(change, change.mean())
-    for _ in range(ROUNDS):
-        weights = 1 / np.maximum(fitted, least)
+    rows, change = np.column_stack([np.ones(change.size), far.reshape(-1, axes)]), change.ravel()
+    fitted = np.ones_like(change)
+    for _ in range(2):
+        weights = 1 / np.sqrt(np.maximum(fitted, UNSEEN))
         fitted = rows @ nnls(rows * weights[:, None], change * weights)[0]
-    weights = 1 / np.maximum(fitted, least)
-    weighted = rows * weights[:, None]
-    inverse = np.linalg.pinv(weighted.T @ weighted, hermitian=True)
-    plane = inverse @ (weighted.T @ (change * weights))
-    scores = weighted * ((change - rows @ plane) * weights)[:, None]
+    weights = 1 / np.maximum(fitted, UNSEEN)
+    inverse = np.linalg.pinv((rows * weights[:, None]).T @ rows, hermitian=True)
+    plane = inverse @ (rows.T @ (weights * change))
+    scores = rows * (weights * (change - rows @ plane))[:, None]
     scores = scores.reshape(count, near, -1).sum(axis=1)
-    errors = np.sqrt(np.diag(inverse @ (scores.T @ scores) @ inverse))
-    return plane[1:], errors[1:]
+    return plane[1:], np.sqrt(np.diag(inverse @ (scores.T @ scores) @ inverse))[1:]
