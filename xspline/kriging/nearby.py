@@ -186,9 +186,7 @@ class Nearby:
         most = max(TAKEN // sizes.size, 1)
         taken = shuffled[order[np.arange(p.count) - np.repeat(first, sizes) < most]]
         starts, means = np.cumsum([0, *np.minimum(sizes, most)]), []
-        together = -(
-            -DENSE // most
-        )  # cells at a time, so that functions of their observations fit in a cache
+        together = math.ceil(DENSE / most)  # cells, so that functions of their observations fit in a cache
         for cell in range(0, sizes.size, together):
             own = starts[cell : cell + together + 1]
             some = taken[own[0] : own[-1]]

@@ -178,11 +178,6 @@ class Pyramid:
         second = slice(self.starts[2], self.starts[3])
         return np.asarray(self.grid.cells(self.places[second], level)[own])
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the items; trees take about as many."""
-        return sum(x.nbytes for x in (self.places, self.values, self.counts, self.levels))
-
     def neighbours(self, centres: Array, wanted: Sequence[int], beyond: float = -1.0) -> tuple[Index, Index]:
         """Return the items near each of some places [m, D], and how many there are [m].
 

@@ -21,58 +21,28 @@ loop = compiled(fastmath=OPTIONS["fastmath"] | {"reassoc"})
 
 
 @loop
-def root_block(d: Floats, floor: float) -> None:
-    """Lower triangle of a small symmetric positive definite matrix to L⁻¹ with d = L Lᵀ, zeros above.
-
-    Where a pivot is not above `floor` the coefficient is left out: its row and column are zeros.
-    """
-    n = d.shape[0]
-    v = np.empty(n)
-    for s in range(n):
-        share = 1.0 / np.sqrt(d[s, s]) if d[s, s] > floor else 0.0
-        d[s, s] = share
-        for j in range(s):
-            d[s, j] *= share
-            d[j, s] = 0.0
-        for i in range(s + 1, n):
-            v[i] = d[i, s] * share
-            d[i, s] = 0.0
-            for j in range(s + 1):
-                d[i, j] -= v[i] * d[s, j]
-            for j in range(s + 1, i + 1):
-                d[i, j] -= v[i] * v[j]
-
-
-@loop
 def invert_root(a: Floats, floor: float) -> None:
-    """Lower triangle of a symmetric positive definite A to L⁻¹, A = L Lᵀ, in place: four pivots at once.
+    """Lower triangle of a symmetric positive definite A to L⁻¹, A = L Lᵀ, in place, row by row.
 
-    Columns p of the pivots are eliminated from the rows b below: with W = L_p⁻¹ and F = A_bp Wᵀ, A_bb loses F Fᵀ, and
-    the columns already done, which hold what becomes L⁻¹, lose F times those of the rows p.
+    The rows of L⁻¹ above a row of A give that of L, whose entries times the same rows are those of L⁻¹ below. Where a
+    pivot is not above `floor` the coefficient is left out: its row and column are zeros.
     """
     n = a.shape[0]
-    w = np.empty((4, n))
-    for k in range(0, n, 4):
-        c = min(4, n - k)
-        d = a[k : k + c, k : k + c].copy()
-        root_block(d, floor)
-        w[:] = 0.0
-        for s in range(c):
-            for t in range(s + 1):
-                for j in range(k):
-                    w[s, j] += d[s, t] * a[k + t, j]
-                for j in range(k + c, n):
-                    w[s, j] += d[s, t] * a[j, k + t]
-                w[s, k + t] = d[s, t]
-        for i in range(k + c, n):
-            for j in range(k, k + c):
-                a[i, j] = 0.0
-            f0, f1, f2, f3 = w[0, i], w[1, i], w[2, i], w[3, i]
-            for j in range(i + 1):
-                a[i, j] -= f0 * w[0, j] + f1 * w[1, j] + f2 * w[2, j] + f3 * w[3, j]
-        for s in range(c):
-            for j in range(k + c):
-                a[k + s, j] = w[s, j]
+    below = np.empty(n)
+    for i in range(n):
+        pivot = a[i, i]
+        below[:i] = 0.0
+        for j in range(i):
+            entry = 0.0
+            for k in range(j + 1):
+                entry += a[j, k] * a[i, k]
+            pivot -= entry * entry
+            for k in range(j + 1):
+                below[k] += entry * a[j, k]
+        share = 1.0 / np.sqrt(pivot) if pivot > floor else 0.0
+        for k in range(i):
+            a[i, k] = -below[k] * share
+        a[i, i] = share
 
 
 @loop

@@ -101,12 +101,10 @@ def minimise(
     state = State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))
     hessian = state.point.hessian
     correction = np.zeros((len(rho), len(rho)))
-    values: list[float | None] = [None, None]  # before each of the last two steps
     for _ in range(STEPS):
         step, downhill = _newton_step(state, hessian)
-        if _ends(state.point, step, near, enough) or _is_flat(state.point, step, values[-2]):
+        if _ends(state.point, step, near, enough):
             return replace(state, converged=True)
-        values.append(state.point.value)
         before = state  # first: while a score is computed the point before this one is not held
         state = _advanced(score, before, step, hessian)
         if state.point is before.point:  # what is left is rounding, or gradients that are not the score's
@@ -134,13 +132,6 @@ def minimise(
 def _ends(point: Point, step: Array, near: float, enough: float) -> bool:
     """Return whether a step is not worth taking."""
     return bool(np.max(np.abs(step)) < near) or _gain(point, step) < enough + DOUBT * point.noise
-
-
-def _is_flat(point: Point, step: Array, earlier: float | None) -> bool:
-    """Return whether two steps have gained next to nothing, as along a strength that makes no difference any more."""
-    if point.value is None or earlier is None:
-        return False
-    return earlier - point.value < 1e-2 * RISE and _gain(point, step) < LOST
 
 
 def _gain(point: Point, step: Array) -> float:
