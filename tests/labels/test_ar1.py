@@ -353,6 +353,10 @@ def test_a_plain_fit_says_what_errors_that_remember_take() -> None:
     assert len(told) == 10
     assert abs(np.mean(told) - 0.7) < 0.05
     assert not warned(0.0, range(10))
+    days = np.arange("1990-01-01", "1998-01-01", dtype="datetime64[D]").astype("datetime64[ns]")
+    smooth = xr.DataArray(np.sin(np.arange(days.size) / 300), {"time": days}, "time", "u")
+    with pytest.warns(xs.FitWarning, match=r"too short; errors=xs.AR1\('time'\) knows 0.995 at most"):
+        xs.fit(smooth, time=SEASON)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         xs.fit(grid(), time=SEASON, lat=xs.Polynomial(5), errors=xs.AR1("time"))

@@ -12,6 +12,8 @@ import xarray as xr
 import xspline as xs
 
 START = np.datetime64("2024-03-05T12:34:56.789", "ns")
+#: Functions here are chosen for times, not for what the values do between them.
+pytestmark = pytest.mark.filterwarnings("ignore:.*residuals of neighbours")
 
 
 def wave(step: int, n: int = 2000, start: np.datetime64 = START) -> xr.DataArray:

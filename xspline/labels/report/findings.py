@@ -298,30 +298,24 @@ def _correlation(fit: Fit, correlated: Mapping[str, float]) -> Finding:
     """Residuals of neighbours that are alike; a warning where the errors of a series alone are too short for it."""
     along = ", ".join(f"{name} ({r:.2g})" for name, r in correlated.items())
     text = f"residuals of neighbours are correlated along {along}"
-    series = [
-        name
-        for name, r in correlated.items()
-        if r < Likelihood.most  # beyond it lies what no noise is: a smooth field that functions do not follow
-        and name in fit.space.names
-        and fit.space.axis(name).kind == "time"
-        and not splines_in(fit.space.basis(name))
-    ]
+    times = [name for name in fit.space.names if fit.space.axis(name).kind == "time"]
+    series = [name for name in times if name in correlated and not splines_in(fit.space.basis(name))]
     if series and fit.rho is None:
         rho = correlated[series[0]]
         text = f"{text}, and error bars take errors as independent: they are too short"
+        known = f"fit(..., errors=xs.AR1({series[0]!r})) takes neighbours as correlated, by about {rho:.2g} a step"
+        smooth = (
+            f"errors=xs.AR1({series[0]!r}) knows {Likelihood.most} at most: average over longer steps for it"
+        )
         advice = (
-            f"fit(..., errors=xs.AR1({series[0]!r})) takes neighbours as correlated, by about {rho:.2g} from one step "
-            "to the next; fit() without bases follows what neighbours share; or holder='time.year' and "
-            "stderr(method='jackknife')"
+            f"{known if rho < Likelihood.most else smooth}; fit() without bases follows what neighbours share; or "
+            "holder='time.year' and stderr(method='jackknife')"
         )
         # Who names parts has the jackknife; along several coordinates it is the field that functions do not follow.
-        alone = fit.fine is None and len(fit.statistics.parts) == 1 and series == [*correlated]
+        alone = fit.fine is None and len(fit.statistics.parts) == 1 and len(series) == len(correlated)
         return Finding("structure", text, advice, warns=alone and 1 + rho > assumptions.UNEVEN * (1 - rho))
-    has_times = any(fit.space.axis(name).kind == "time" for name in fit.space.names)
     parts = (
-        "errors='auto' asks periods of time, or holder='time.year'"
-        if has_times
-        else "name parts, holder=...,"
+        "errors='auto' asks periods of time, or holder='time.year'" if times else "name parts, holder=...,"
     )
     advice = (
         "the functions cannot follow the field, or errors are correlated, and error bars are too short for either: "
