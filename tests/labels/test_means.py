@@ -11,6 +11,7 @@ import xspline as xs
 from tests import scatter
 from tests.labels.test_uncertainty import dense_covariance
 from tests.products import SEASONS, sst
+from tests.reference import gauss
 from xspline.kriging.likelihood import Windows
 from xspline.kriging.model import matern
 from xspline.labels.fine.field import rows_of as functions_at
@@ -41,13 +42,6 @@ def around() -> xs.Field:
     return data.spline.fit({"lat": 9, "lon": xs.Fourier(3, period=360.0)}, penalty=1e-4)
 
 
-def nodes(edges: np.ndarray, many: int = 6) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss nodes and weights between edges."""
-    z, w = np.polynomial.legendre.leggauss(many)
-    half = np.diff(edges)[:, None] / 2
-    return (edges[:-1, None] + half * (1 + z)).ravel(), (half * w).ravel()
-
-
 def edges(lo: float, hi: float, knots: np.ndarray, many: int = 60) -> np.ndarray:
     return np.unique([*np.linspace(lo, hi, many), *knots[(knots > lo) & (knots < hi)]])
 
@@ -61,7 +55,7 @@ def quadrature(field: xs.Field, box: dict, area: bool = True, **labels: object) 
     """The integral of predictions over a box of latitude and longitude, in degrees squared, and that of 1."""
     parts, total = {}, 1.0
     for name, (lo, hi) in box.items():
-        x, w = nodes(edges(lo, hi, knots_of(field, name)))
+        x, w = gauss(edges(lo, hi, knots_of(field, name)))
         if area and name == "lat":
             w = w * np.cos(np.deg2rad(x))
         parts[name], total = xr.DataArray(w, {name: x}), total * w.sum()
@@ -251,7 +245,7 @@ def rows_of(field: xs.Field, box: dict, time: np.ndarray) -> np.ndarray:
         if name == "time":
             parts.append(features.design(space.to_float("time", time)))
             continue
-        x, w = nodes(edges(*box[name], knots_of(field, name)))
+        x, w = gauss(edges(*box[name], knots_of(field, name)))
         w = w * np.cos(np.deg2rad(x)) if name == "lat" else w
         parts.append(((w / w.sum()) @ features.design(x))[None])
     return np.einsum("ak,al,nm->nklm", *parts).reshape(len(time), -1)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.reference import gauss
 from xspline.solve import Resources, Roughness
 from xspline.solve.families.orders import OverSea
 from xspline.solve.penalties.sea import Sea
@@ -42,15 +43,13 @@ def test_the_penalty_is_the_integral_over_the_sea(order: int, along: str) -> Non
     )
     rng = np.random.default_rng(0)
     mask = mask_of(rng.random((6, 3)) < 0.6, x=np.array([0.0, 1.0, 2.0, 3.0, 4.0, 6.0]), y=middles(3))
-    nodes, weights = np.polynomial.legendre.leggauss(4)
     at, scale = {}, {}
     for name, (lo, hi) in {"x": (0.5, 5.0), "y": (0.0, 3.0)}.items():
         edges = np.unique(
             np.concatenate([space.features[space.names.index(name)].edges, np.arange(lo, hi + 0.1, 0.5)])
         )
-        half = np.diff(edges) / 2
-        at[name] = (edges[:-1, None] + half[:, None] * (1 + nodes)).ravel()
-        scale[name] = (half[:, None] * weights).ravel() / (hi - lo)
+        at[name], weights = gauss(edges, 4)
+        scale[name] = weights / (hi - lo)
     sea = mask.sel(x=at["x"], y=at["y"], method="nearest").transpose("y", "x").values
     designs = [
         f.design(at[n], order if n == along else 0) * np.ptp(f.ends) ** (order if n == along else 0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import sph_harm_y
 
+from tests.reference import gauss
 from xspline import Physics
 from xspline.solve import Roughness, SpaceTime, factorise
 from xspline.solve.families.sphere import OnSphere
@@ -62,11 +63,7 @@ def test_it_is_the_integral_of_hessian_and_gradient(space: Space) -> None:
     c = np.random.default_rng(0).standard_normal(space.shape)
     (south, north), closed = space.features[0].domain, space is BAND
     west, east = (0.0, 360.0) if closed else space.features[1].domain
-    z, w = np.polynomial.legendre.leggauss(6)
-    lat, lon = (
-        (np.linspace(a, b, n + 1)[:-1, None] + (b - a) / n / 2 * (1 + z)).ravel()
-        for a, b, n in ((south, north, 60), (west, east, 72))
-    )
+    (lat, w_lat), (lon, w_lon) = gauss(np.linspace(south, north, 61)), gauss(np.linspace(west, east, 73))
     designs = [
         [f.design(x, k) * (180 / np.pi) ** k for k in range(3)]
         for f, x in zip(space.features, (lat, lon), strict=True)
@@ -75,7 +72,7 @@ def test_it_is_the_integral_of_hessian_and_gradient(space: Space) -> None:
     cos, tan = (f(np.deg2rad(lat))[:, None] for f in (np.cos, np.tan))
     squares = d[2, 0] ** 2 + 2 * ((d[1, 1] + tan * d[0, 1]) / cos) ** 2 + d[1, 0] ** 2 + (d[0, 1] / cos) ** 2
     squares += (d[0, 2] / cos**2) ** 2 + (tan * d[1, 0]) ** 2 - closed * 2 * d[0, 2] / cos**2 * tan * d[1, 0]
-    weights = np.tile(w, 60)[:, None] * cos * np.tile(w, 72)
+    weights = w_lat[:, None] * cos * w_lon
     mean = np.sum(squares * weights) / np.sum(weights)
     assert float(UNIT.gram(space).form(c, space.frame)) == pytest.approx(mean, rel=1e-6)
 

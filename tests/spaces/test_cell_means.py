@@ -6,8 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
-from numpy.polynomial import legendre
 
+from tests.reference import gauss
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.spaces import Axis, Basis, BSpline, Fourier, PiecewiseLinear, Polynomial, Space, Step
 from xspline.spaces.means import CellSpace, as_cells, neighbours
@@ -43,16 +43,13 @@ def over_cells(space: Space, cells: np.ndarray) -> CellSpace:
 
 def integrated(space: Space, lower: np.ndarray, upper: np.ndarray, area: bool = False) -> np.ndarray:
     """Means by a quadrature of many pieces, cut at all knots and corners."""
-    z, w = legendre.leggauss(12)
     features, out = space.features[0], []
     cuts = np.concatenate([np.linspace(0, 10, 241), [4.2, 6.5, 0.5, 7.5], np.linspace(0, 10, 38)])
     cuts = np.unique(np.concatenate([cuts, *(getattr(t, "edges", []) for t in (features,))]))
     for lo, hi in zip(lower, upper, strict=True):
-        edges = np.concatenate([[lo], cuts[(cuts > lo) & (cuts < hi)], [hi]])
-        half = np.diff(edges)[:, None] / 2
-        x = edges[:-1, None] + half * (1 + z)
-        weights = half * w * (np.cos(np.deg2rad(x)) if area else 1.0)
-        out.append(weights.ravel() @ features.design(x.ravel()) / weights.sum())
+        x, weights = gauss(np.concatenate([[lo], cuts[(cuts > lo) & (cuts < hi)], [hi]]), 12)
+        weights = weights * (np.cos(np.deg2rad(x)) if area else 1.0)
+        out.append(weights @ features.design(x) / weights.sum())
     return np.array(out)
 
 
