@@ -22,8 +22,10 @@ import hypothesis
 import pytest
 
 from tests.devices import device
+from tests.products import sst
 
 if TYPE_CHECKING:
+    import xarray as xr
     from distributed import Client, LocalCluster
 
 __all__ = ["device"]
@@ -98,6 +100,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return nodeid if file in APART else group(file)
 
     return ClustersTogether(config, log)
+
+
+@pytest.fixture(scope="module")
+def product() -> xr.DataArray:
+    """Three years of a sea-surface temperature with land and gaps."""
+    return sst(months=36, gaps=0.2)
 
 
 @pytest.fixture(scope="session")

@@ -17,13 +17,6 @@ EXACT = 1e-12
 
 
 @pytest.fixture(scope="module")
-def product() -> xr.DataArray:
-    data = sst(months=30, gaps=0.1)
-    assert 0.1 < float(np.isnan(data).mean()) < 0.5
-    return data
-
-
-@pytest.fixture(scope="module")
 def pooled(product: xr.DataArray) -> xs.Field:
     return product.spline.fit(BASES, penalty=0.1)
 

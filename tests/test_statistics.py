@@ -13,11 +13,6 @@ BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
 
 
 @pytest.fixture(scope="module")
-def product() -> xr.DataArray:
-    return sst(months=24, gaps=0.1)
-
-
-@pytest.fixture(scope="module")
 def holders(product: xr.DataArray) -> list[xs.Statistics]:
     space = product.spline.space(BASES)
     slices = {"west": slice(0, 9), "middle": slice(9, 16), "east": slice(16, None)}

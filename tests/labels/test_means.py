@@ -10,7 +10,7 @@ from scipy import stats
 import xspline as xs
 from tests import scatter
 from tests.labels.test_uncertainty import dense_covariance
-from tests.products import SEASONS, sst
+from tests.products import SEASONS
 from tests.reference import gauss
 from xspline.kriging.likelihood import Windows
 from xspline.kriging.model import matern
@@ -20,11 +20,6 @@ from xspline.labels.fine.field import rows_of as functions_at
 BASES = {"lat": xs.BSpline(7), "lon": xs.BSpline(6), "time": SEASONS}
 PENALTY = xs.Roughness({"lat": 1e-2, "lon": 3e-2})
 BOX = {"lat": (-7.3, 12.1), "lon": (163.0, 189.5)}
-
-
-@pytest.fixture(scope="module")
-def product() -> xr.DataArray:
-    return sst(months=36, gaps=0.2)
 
 
 @pytest.fixture(scope="module")

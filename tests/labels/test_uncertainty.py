@@ -16,11 +16,6 @@ PENALTY = xs.Roughness({"lat": 1e-2, "lon": 3e-2})
 
 
 @pytest.fixture(scope="module")
-def product() -> xr.DataArray:
-    return sst(months=36, gaps=0.2)
-
-
-@pytest.fixture(scope="module")
 def field(product: xr.DataArray) -> xs.Field:
     return product.spline.fit(BASES, penalty=PENALTY, holder="time.year")
 

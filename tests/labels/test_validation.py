@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-from tests.products import SEASONS, sst
+from tests.products import SEASONS
 from xspline.labels import uncertainty
 
 BASES = {"lat": 6, "lon": 8, "time": SEASONS}
@@ -23,11 +23,6 @@ def jackknife_replicates(field: xs.Field, name: str) -> np.ndarray:
 
 def leave_out_fits(field: xs.Field) -> np.ndarray:
     return uncertainty.leave_out_fits(field.fits["sst"])
-
-
-@pytest.fixture(scope="module")
-def product() -> xr.DataArray:
-    return sst(months=36, gaps=0.2)
 
 
 def scattered(holders: int, n: int = 900, seed: int = 0, clustered: bool = False) -> xr.DataArray:
