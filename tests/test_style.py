@@ -9,15 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source import (
-    FILES,
-    ROOT,
-    functions,
-    nodes_of,
-    place,
-    text_of,
-    tree_of,
-)
+from tests.source import FILES, ROOT, functions, nodes_of, place, text_of, tree_of
 
 MAX_BODY, MAX_FILES_OF_A_FOLDER = 60, 10
 MAX_LINES = 45_400  # of the whole package; a feature that makes it longer is named in the commit

@@ -20,16 +20,7 @@ import xarray as xr
 import zarr
 
 import xspline as xs
-from tests.execution.cases import (
-    GRID,
-    SPACE,
-    Array,
-    grid,
-    limits,
-    positions,
-    use_limits,
-    values,
-)
+from tests.execution.cases import GRID, SPACE, Array, grid, limits, positions, use_limits, values
 from tests.products import SEASONS, sst
 from xspline import execution
 from xspline.execution import Source

@@ -15,10 +15,7 @@ from distributed.client import FutureCancelledError
 
 from tests.execution.cases import SPACE, Array, chunked, grid, limits, values
 from xspline.execution import ClusterLostError, WorkerMemoryError, lazy_sums, sums
-from xspline.execution.dask_api import (
-    active_client,
-    cluster_errors_explained,
-)
+from xspline.execution.dask_api import active_client, cluster_errors_explained
 
 RELEASES = f"Dask {dask.__version__} and distributed {distributed.__version__} changed it"
 

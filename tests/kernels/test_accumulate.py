@@ -55,11 +55,7 @@ def test_any_slab(name: str, mask: str, weight: str, slab: int, seed: int) -> No
 
 @pytest.mark.parametrize(
     "change",
-    [
-        lambda a: np.asfortranarray(a),
-        lambda a: np.repeat(a, 2, axis=0)[::2],
-        lambda a: a[::-1][::-1],
-    ],
+    [lambda a: np.asfortranarray(a), lambda a: np.repeat(a, 2, axis=0)[::2], lambda a: a[::-1][::-1]],
     ids=["fortran", "strided", "reversed"],
 )
 def test_any_order_of_memory(change) -> None:

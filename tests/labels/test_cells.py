@@ -37,11 +37,7 @@ def boxes(nlat: int = 30, nlon: int = 24) -> xr.Dataset:
     lat, lon = np.linspace(20, 65, nlat + 1), np.linspace(-40, 8, nlon + 1)
     coords = {}
     for name, edges, units in (("lat", lat, "degrees_north"), ("lon", lon, "degrees_east")):
-        coords[name] = (
-            name,
-            (edges[:-1] + edges[1:]) / 2,
-            {"bounds": f"{name}_bnds", "units": units},
-        )
+        coords[name] = (name, (edges[:-1] + edges[1:]) / 2, {"bounds": f"{name}_bnds", "units": units})
         coords[f"{name}_bnds"] = ((name, "nv"), np.stack([edges[:-1], edges[1:]], axis=1))
     u = np.sin(lat[:-1, None] / 9) * np.cos(lon[:-1] / 7) + 0.1 * RNG.normal(size=(nlat, nlon))
     return xr.Dataset({"u": (("lat", "lon"), u)}, coords)

@@ -211,11 +211,9 @@ def _masked(
     keep = keep.transpose(*data.dims)
     if data.dtype.kind == "f":
         return data.where(keep), weights, kind
-    return (
-        data,
-        weights if kind == "none" else (keep * (1.0 if weights is None else weights)).transpose(*data.dims),
-        kind,
-    )
+    if kind != "none":
+        weights = (keep * (1.0 if weights is None else weights)).transpose(*data.dims)
+    return data, weights, kind
 
 
 def _penalty(rng: np.random.Generator, space: xs.Space) -> Any:
@@ -224,11 +222,7 @@ def _penalty(rng: np.random.Generator, space: xs.Space) -> Any:
     splines = {n: d for n, d in degrees.items() if d is not None}
     choices: list[Any] = [0, strength, strength, xs.Ridge(strength)]
     if splines:
-        order = (
-            int(rng.integers(1, min(2, *splines.values()) + 1))
-            if len(splines) > 1
-            else int(rng.integers(1, min(2, *splines.values(), 2) + 1))
-        )
+        order = int(rng.integers(1, min(2, *splines.values()) + 1))
         rough = xs.Roughness(strength * 1e-3, order=order)
         some = {n: float(10 ** rng.uniform(-8, -1)) for n in splines if rng.random() < 0.7}
         choices += [
@@ -308,18 +302,8 @@ def reference(phi: np.ndarray, y: np.ndarray, w: np.ndarray, penalty: np.ndarray
     pull = 2 * float(np.abs(penalty @ c) @ error) + apart * (apart + 2 * math.sqrt(rss))
     centred = scale * (inverse @ (phi.T @ (w * (y - shift))))
     pull += total * (LONG * top / least) ** 2 + SLACK * EPS * float(centred @ centred)
-    return Reference(
-        True,
-        len(y),
-        float(np.sum(inverse * gram)),
-        rss,
-        total,
-        c.astype(float),
-        inverse.astype(float),
-        error,
-        loss,
-        pull,
-    )
+    edf, c, inverse = float(np.sum(inverse * gram)), c.astype(float), inverse.astype(float)
+    return Reference(True, len(y), edf, rss, total, c, inverse, error, loss, pull)
 
 
 def _inverse(a: np.ndarray) -> np.ndarray:

@@ -55,27 +55,17 @@ def test_what_is_the_same_is_taken_and_what_differs_is_computed(tmp_path: Path) 
     assert len(kept(tmp_path)) == 2 * len(first)
 
 
-def test_other_dask_weights(tmp_path: Path) -> None:
-    one = np.ones_like(V)
-    for weights in (altered(one), one):
-        assert_as_without(series(V), tmp_path, weights=series(weights))
-
-
-def test_other_dask_positions(tmp_path: Path) -> None:
+def test_other_weights_and_positions(tmp_path: Path) -> None:
+    """In Dask arrays and in memory."""
     bases = {"t": xs.BSpline(20, domain=(0.0, 400.0))}
-    for labels in (altered(T, by=40.0), T):
+    for weights in (altered(np.ones(400)), np.ones(400)):
+        for given in (series(weights), series(weights).compute()):
+            assert_as_without(series(V), tmp_path, weights=given, **bases)
+    for labels in (altered(T, by=1.5), T):
         positions = xr.DataArray(labels, dims="obs").chunk(obs=20)
         data = xr.DataArray(V, {"t": positions}, "obs", "v").chunk(obs=20)
-        assert_as_without(data, tmp_path, **bases)
-
-
-def test_other_weights_and_positions_in_memory(tmp_path: Path) -> None:
-    bases = {"t": xs.BSpline(20, domain=(0.0, 400.0))}
-    for labels in (altered(T, by=1.5), T):
-        assert_as_without(series(V, labels), tmp_path, **bases)
-    for weights in (altered(np.ones(400)), np.ones(400)):
-        given = xr.DataArray(weights, {"t": T}, "t")
-        assert_as_without(series(V), tmp_path, weights=given, **bases)
+        for own in (series(V, labels), data):
+            assert_as_without(own, tmp_path, **bases)
 
 
 def test_another_order_in_memory_is_other_data(tmp_path: Path) -> None:

@@ -51,9 +51,7 @@ def test_a_term_that_may_be_there_widens_the_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    "family",
-    [pytest.param(FAMILY[RIGHT], marks=pytest.mark.slow), FAMILY["u"]],
-    ids=["right", "decay"],
+    "family", [pytest.param(FAMILY[RIGHT], marks=pytest.mark.slow), FAMILY["u"]], ids=["right", "decay"]
 )
 def test_wrong_intervals_are_rare(family: Family) -> None:
     sizes = family.sizes[:3]

@@ -7,15 +7,7 @@ import functools
 import numpy as np
 import pytest
 
-from xspline.solve import (
-    Ridge,
-    Roughness,
-    SingularSystemError,
-    Sobolev,
-    SpaceTime,
-    choose,
-    solve,
-)
+from xspline.solve import Ridge, Roughness, SingularSystemError, Sobolev, SpaceTime, choose, solve
 from xspline.solve.families.base import Family
 from xspline.solve.families.modes import SpaceTimes
 from xspline.solve.kronecker.separable import Separable
