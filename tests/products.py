@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -11,6 +13,15 @@ import xarray as xr
 import xspline as xs
 
 SEASONS = xs.Fourier(1, period="365.2425D") + xs.Polynomial(1)
+BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
+
+
+def opened(path: Path, **kwargs: Any) -> xr.DataArray:
+    return xr.open_zarr(path, consolidated=False, **kwargs).sst
+
+
+def bits(field: xs.Field) -> bytes:
+    return field.fits["sst"].coefficients.tobytes()
 
 
 def undated(values: xr.DataArray) -> xr.DataArray:

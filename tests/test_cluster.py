@@ -10,10 +10,7 @@ import xarray as xr
 from distributed import Client
 from threadpoolctl import threadpool_limits
 
-import xspline as xs
-from tests.products import SEASONS, sst
-
-BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
+from tests.products import BASES, bits, opened, sst
 
 
 @pytest.fixture(scope="module")
@@ -24,27 +21,19 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def open_store(path: object, **kwargs: object) -> xr.DataArray:
-    return xr.open_zarr(path, consolidated=False, **kwargs).sst
-
-
-def bits(field: xs.Field) -> bytes:
-    return field.fits["sst"].coefficients.tobytes()
-
-
 @pytest.fixture(scope="module")
 def expected(store: Path) -> bytes:
     with threadpool_limits(2, user_api="blas"):  # workers have one
-        return bits(open_store(store).spline.fit(BASES, penalty=0.1))
+        return bits(opened(store).spline.fit(BASES, penalty=0.1))
 
 
 def test_same_bits_on_threads_and_on_workers(store: Path, expected: bytes, client: Client) -> None:
     assert len(client.scheduler_info()["workers"]) == 2
-    assert bits(open_store(store).spline.fit(BASES, penalty=0.1)) == expected
+    assert bits(opened(store).spline.fit(BASES, penalty=0.1)) == expected
 
 
 def test_lazy_predictions_are_written_from_workers(store: Path, client: Client, tmp_path: Path) -> None:
-    data = open_store(store)
+    data = opened(store)
     field = data.spline.fit(BASES, penalty=0.1)
     field.predict().to_zarr(tmp_path / "fit.zarr", consolidated=False)
     written = xr.open_zarr(tmp_path / "fit.zarr", consolidated=False).sst
@@ -52,6 +41,6 @@ def test_lazy_predictions_are_written_from_workers(store: Path, client: Client, 
 
 
 def test_lazy_fit_on_workers(store: Path, expected: bytes, client: Client) -> None:
-    lazy = open_store(store).spline.fit(BASES, penalty=0.1, compute=False)
+    lazy = opened(store).spline.fit(BASES, penalty=0.1, compute=False)
     assert bits(lazy.compute()) == expected
     assert bits(lazy.persist().compute()) == expected

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xspline as xs
-from tests.products import SEASONS, dense_prediction, sst, worst
+from tests.products import BASES, SEASONS, dense_prediction, sst, worst
 
-BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
 EXACT = 1e-12
 
 

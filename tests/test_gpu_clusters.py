@@ -9,19 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import xarray as xr
 import zarr
 from distributed import Client, LocalCluster, Nanny
 
 import xspline as xs
 from tests.execution.cases import use_limits
 from tests.execution.test_device import Moved, moved
-from tests.products import SEASONS, sst
+from tests.products import BASES, opened, sst
 from xspline.execution import Limits
 
 __all__ = ["moved"]
 
-BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
 OPENED: dict[str, dict[str, Any]] = {"Dask chunks": {}, "regions": {"chunks": None}}
 
 
@@ -37,10 +35,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(store: Path) -> xs.Field:
     return opened(store).spline.fit(BASES, penalty=0.1)
-
-
-def opened(store: Path, **kwargs: Any) -> xr.DataArray:
-    return xr.open_zarr(store, consolidated=False, **kwargs).sst
 
 
 def apart(a: Any, b: Any) -> float:

@@ -20,12 +20,10 @@ import xarray as xr
 import zarr
 from distributed import Client, LocalCluster
 
-import xspline as xs
 from tests.execution.cases import limits, use_limits
-from tests.products import SEASONS, sst
+from tests.products import BASES, bits, sst
 from xspline.execution import WorkerMemoryError
 
-BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
 FIRST, MIDDLE, LAST = "sst/c/0/0/0", "sst/c/5/1/0", "sst/c/11/1/1"
 FORMS = {"chunks": {}, "regions": {"chunks": None}}
 PATIENCE = 30.0  # seconds that a process takes memory for before a test fails
@@ -112,10 +110,6 @@ def traps(store: Path) -> Traps:
 
 def opened(store: Path, form: str) -> xr.DataArray:
     return xr.open_zarr(TrappedStore(store, read_only=True), consolidated=False, **FORMS[form]).sst
-
-
-def bits(field: xs.Field) -> bytes:
-    return field.fits["sst"].coefficients.tobytes()
 
 
 def fitted(store: Path, form: str) -> bytes:

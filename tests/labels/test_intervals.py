@@ -15,9 +15,8 @@ from scipy import stats
 import xspline as xs
 from benchmarks.coverage import intervals, shares
 from tests import scatter
-from tests.products import SEASONS, sst
+from tests.products import BASES, sst
 
-BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
 PENALTY = xs.Roughness({"lat": 1e-2, "lon": 3e-2})
 PLACE = {"time": "2000-06-15", "lon": 200.0}
 

@@ -9,9 +9,8 @@ import xarray as xr
 
 import xspline as xs
 from tests import scatter
-from tests.products import SEASONS, rows, sst, stderr_of
+from tests.products import BASES, SEASONS, rows, sst, stderr_of
 
-BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
 PENALTY = xs.Roughness({"lat": 1e-2, "lon": 3e-2})
 
 
