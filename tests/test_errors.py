@@ -10,9 +10,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-from tests.products import SEASONS, sst
-
-BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
+from tests.products import BASES, sst
 
 
 @pytest.fixture
