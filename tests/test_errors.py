@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import xspline as xs
 from tests.products import BASES, sst
 
 
