@@ -33,17 +33,7 @@ from xspline.solve import (
     SpaceTime,
     TooLargeError,
 )
-from xspline.spaces import (
-    Axis,
-    Basis,
-    BSpline,
-    Fourier,
-    PiecewiseLinear,
-    Polynomial,
-    Regressors,
-    Space,
-    Step,
-)
+from xspline.spaces import Axis, Basis, BSpline, Fourier, PiecewiseLinear, Polynomial, Regressors, Space, Step
 
 __version__ = "0.1.0"
 

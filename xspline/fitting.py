@@ -15,11 +15,7 @@ import xarray as xr
 from xspline import execution
 from xspline.arguments import checked
 from xspline.labels.checks.robust import reweighted, without_contradicted
-from xspline.labels.errors import (
-    check_arguments,
-    check_names,
-    read_errors_name_labels,
-)
+from xspline.labels.errors import check_arguments, check_names, read_errors_name_labels
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
 from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, windows_in

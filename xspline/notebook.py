@@ -67,7 +67,9 @@ def page(kind: str, detail: str, sections: Sections, text: str, closed: Sequence
     """
     items = sections.items() if isinstance(sections, Mapping) else sections
     parts = [_section(title, body, title not in closed) for title, body in items if body]
-    name, line, plain = html.escape(kind), html.escape(detail), html.escape(text)
+    name = html.escape(kind)
+    line = html.escape(detail)
+    plain = html.escape(text)
     head = f"<div class='xspline-head'><strong>{name}</strong> <span>{line}</span></div>"
     look = f"<div class='xspline-repr' style='display:none'>{head}{''.join(parts)}</div>"
     return f"<div><style>{_STYLE}</style><pre class='xspline-text'>{plain}</pre>{look}</div>"

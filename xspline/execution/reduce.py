@@ -237,12 +237,7 @@ def _add_source(inputs: InputGraph, source: Source, how: _How) -> RemainingKeys:
 
 
 def _add_merges(
-    graph: Graph,
-    keys: BlockKeys,
-    source: Source,
-    whole: _Recipe,
-    recipe: Key,
-    how: _How,
+    graph: Graph, keys: BlockKeys, source: Source, whole: _Recipe, recipe: Key, how: _How
 ) -> BlockKeys:
     """Add the tree of merges of a source, and what keeps one level of it in a checkpoint; return the keys on top."""
     steps = steps_of(source, how.space, whole.cuts, how.limits)

@@ -55,7 +55,8 @@ def engine_of_size(array: Array, layout: Layout, space: Space, shape: Sequence[i
     for group in layout.groups:
         own = [space.features[a] for a in group.coefficient_axes]
         most = max(most, math.prod(f.width for f in own))
-        cells, rows = math.prod(f.cells for f in own), math.prod(shape[a] for a in group.data_axes)
+        cells = math.prod(f.cells for f in own)
+        rows = math.prod(shape[a] for a in group.data_axes)
         work += 512 * min(cells, rows)  # a cell takes as long as so many products, measured
     small = work + most * math.prod(shape) <= 32 * SLAB_ENTRIES
     return "namespace" if small and isinstance(array, np.ndarray) else None
@@ -306,7 +307,9 @@ class CompiledEngine:
         if swapped:
             flat = np.ascontiguousarray(flat.T)
         before, _, after = flat.shape
-        start, places, lone = rows.start(), rows.places(), len(rows.functions) == 1
+        start = rows.start()
+        places = rows.places()
+        lone = len(rows.functions) == 1
         if swapped or out is None or (not lone and out.dtype != np.float64):
             out = np.empty((before, rows.count, after))
         target = out.reshape(before, rows.count, after)

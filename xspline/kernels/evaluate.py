@@ -55,7 +55,8 @@ def evaluate(
     shape = tuple(lengths)
     if out is None:
         out = xp.empty(shape, dtype=xp.float64, device=array_api_compat.device(coefficients))
-    slab_axes, offsets = slab_axes_of(layout), space.frame.offsets if pairs else (1,) * ndim
+    slab_axes = slab_axes_of(layout)
+    offsets = space.frame.offsets if pairs else (1,) * ndim
     array = xp.reshape(xp.astype(coefficients, xp.float64, copy=False), (*space.shape, *offsets, *batch))
     array = space.at_points(array, xp) if pairs else array
     array = _unrolled(array, layout, slab_axes, space, pairs, xp)
@@ -122,7 +123,8 @@ def _fill(
             if i not in known or known[i][0] != span:
                 own = axis.coefficient_axes
                 features, positions = [space.features[a] for a in own], [labels[a] for a in own]
-                ranges, order = [CoefficientRange.whole(f) for f in features], [orders[a] for a in own]
+                ranges = [CoefficientRange.whole(f) for f in features]
+                order = [orders[a] for a in own]
                 built = build_rows(
                     features, positions, ranges, order, span, engine.compiled, np.nan, extrapolate
                 )

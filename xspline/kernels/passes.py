@@ -25,12 +25,7 @@ from xspline.sums import Factor, Gram, Sums, Tally
 
 
 def accumulate(
-    block: Block,
-    layout: Layout,
-    space: Space,
-    *,
-    engine: str | Engine | None = None,
-    slab: int | None = None,
+    block: Block, layout: Layout, space: Space, *, engine: str | Engine | None = None, slab: int | None = None
 ) -> Sums:
     """Sums of one block of data: G, h, s, Σw, n about a reference, and what was left out.
 

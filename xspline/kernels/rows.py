@@ -236,7 +236,8 @@ def build_rows(
     domain are, and `extrapolate` whether the functions at the ends of the domain go on outside.
     """
     supports, (start, count) = tuple(f.support for f in features), span
-    table, inside = np.empty((count, sum(s.width for s in supports))), np.ones(count, dtype=bool)
+    table = np.empty((count, sum(s.width for s in supports)))
+    inside = np.ones(count, dtype=bool)
     base: list[Integers] = []
     extents: list[int] = []
     lows: list[int] = []

@@ -143,7 +143,8 @@ def factors_of(
 def whole_factor(walk: Walk, pairs: Floats, known: Sequence[Any] = ()) -> Factor:
     """One factor over everything; its key is of what is known of it, or of the result: it has none to agree with."""
     axes = tuple(range(len(walk.ranges)))
-    window, coordinates = walk.window(axes), [walk.coordinates_of(axis) for axis in axes] if known else []
+    window = walk.window(axes)
+    coordinates = [walk.coordinates_of(axis) for axis in axes] if known else []
     parts = [part.reshape(-1) for part in (*coordinates, *(map(to_host, known) if known else (pairs,)))]
     # Hashing copies what it is given: some entries at a time.
     pieces = [part[first : first + (1 << 14)] for part in parts for first in range(0, part.size, 1 << 14)]

@@ -72,7 +72,8 @@ class CompiledSweeper:
             return LineSums(sums)
         values = values.view()
         values.flags.writeable = False  # as stores hand them out: one specialisation
-        power, bits = np.zeros(shape), np.zeros((len(values), sorted_rows.groups, after), dtype=np.uint8)
+        power = np.zeros(shape)
+        bits = np.zeros((len(values), sorted_rows.groups, after), dtype=np.uint8)
         sweep(values, column, sorted_rows, reference, sums, power, bits)
         return LineSums(sums, power, np.bitwise_count(bits).sum(axis=1, dtype=np.int64), bits)
 
@@ -134,7 +135,8 @@ class Sweep:
 
     def _pairs(self) -> Floats:
         """The second sweep: pairs [k.., o.., b..] of a mask that does not separate."""
-        out, rows = SumsBySlab(self.walk, self.walk.groups, pairs=True, last=self.index), self.rows.paired()
+        out = SumsBySlab(self.walk, self.walk.groups, pairs=True, last=self.index)
+        rows = self.rows.paired()
         for box in self._boxes():
             out.add(self._swept(box, rows, None).sums, box)
         return out.finish()

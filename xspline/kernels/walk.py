@@ -253,7 +253,8 @@ class Walk:
             if self.lengths[index] > self.rows_limit:
                 known.clear()
             axes = self.slab_axes[index].coefficient_axes
-            features, ranges = [self.space.features[a] for a in axes], [self.ranges[a] for a in axes]
+            features = [self.space.features[a] for a in axes]
+            ranges = [self.ranges[a] for a in axes]
             labels = [self.coordinates_of(a) for a in axes]
             known[span] = build_rows(features, labels, ranges, [0] * len(axes), span, self.engine.compiled)
         return known[span]

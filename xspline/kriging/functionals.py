@@ -71,7 +71,8 @@ def _by_model(field: Nearby, nodes: Array, weights: Array) -> tuple[list[tuple[A
     out = [(np.zeros((p.values.size, 2 * weights.shape[1])), np.empty_like(weights)) for _ in field.models]
     for first in range(0, len(centres), TOGETHER):
         last = min(first + TOGETHER, len(centres))
-        own, blocks = slice(starts[first], starts[last]), starts[first : last + 1] - starts[first]
+        own = slice(starts[first], starts[last])
+        blocks = starts[first : last + 1] - starts[first]
         chosen, filled = p.neighbours(centres[first:last], field.wanted)
         for (_, model), (items, scaled) in zip(field.models, out, strict=True):
             x = field.by_model(model, chosen, filled, at[own, None], np.ones(1), blocks, True)
@@ -121,7 +122,8 @@ def _between(field: Nearby, model: Model, places: Array, factors: Array) -> Arra
 
     p, out = field.pyramid, np.zeros((factors.shape[1],) * 2)
     order = np.random.default_rng(0).permutation(len(places))
-    at, white = np.ascontiguousarray(places[order]), np.ascontiguousarray(factors[order])
+    at = np.ascontiguousarray(places[order])
+    white = np.ascontiguousarray(factors[order])
     of_model = (*model.between(p.spread), model.smoothness, model.table, STEP)
     if field.is_dense:
         compiled.quadratic(at, *of_model, white, out)

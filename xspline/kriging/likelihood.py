@@ -203,6 +203,7 @@ def local_scales(scales: Array, size: float) -> tuple[float, float]:
     # ψ'(a/2) = beyond, by Newton's method in log a from 2/a + 2/a² ≈ ψ'(a/2)
     freedom = (1 + math.sqrt(1 + 2 * beyond)) / beyond
     for _ in range(20):
-        value, slope = float(special.polygamma(1, freedom / 2)), float(special.polygamma(2, freedom / 2)) / 2
+        value = float(special.polygamma(1, freedom / 2))
+        slope = float(special.polygamma(2, freedom / 2)) / 2
         freedom *= math.exp(np.clip((beyond - value) / (slope * freedom), -1, 1))
     return math.exp(mean + float(special.digamma(freedom / 2)) - math.log(freedom / 2)), freedom

@@ -150,7 +150,8 @@ class Nearby:
         targets = targets.reshape(n, len(factors), -1)[order]
         for first in range(0, len(centres), TOGETHER):
             last = min(first + TOGETHER, len(centres))
-            own, blocks = slice(starts[first], starts[last]), starts[first : last + 1] - starts[first]
+            own = slice(starts[first], starts[last])
+            blocks = starts[first : last + 1] - starts[first]
             near = p.neighbours(centres[first:last], self.wanted)
             combined = self.combined(*near, targets[own], factors, blocks, with_variance)
             variance = combined.variance * self.stretch(combined.left) ** 2
@@ -290,7 +291,10 @@ class Nearby:
         if self.is_dense:
             return np.arange(len(at)), np.array([0, len(at)]), self.pyramid.places[:1]
         tree, metric, d = self.pyramid.trees[0], self.pyramid.metric, self.places.coordinates
-        width, left, parts, middles = block_width(d), np.arange(len(at)), [], []
+        width = block_width(d)
+        left = np.arange(len(at))
+        parts = []
+        middles = []
         while left.size:
             index, block = np.unique(
                 np.floor(at[left] / (width * metric) + CORNER), axis=0, return_inverse=True
@@ -341,7 +345,8 @@ class Nearby:
 
         p, n = self.pyramid, len(targets)
         groups = np.arange(n + 1) * factors.size
-        flat, combination = np.ascontiguousarray(targets.reshape(-1, targets.shape[-1])), np.tile(factors, n)
+        flat = np.ascontiguousarray(targets.reshape(-1, targets.shape[-1]))
+        combination = np.tile(factors, n)
         mean, variance, left, trust = np.empty(n), np.zeros(n), np.zeros(n), np.empty(n)
         size, (inverse, amplitude) = np.empty(len(chosen)), model.between(p.spread)
         compiled.predictions(

@@ -84,7 +84,8 @@ class Places:
         along_tube, latitude = latitude - round_part, round_part
         longitude = np.radians(self.degrees * x[:, self.longitude] - self.centre[1])
         tilt = np.radians(self.centre[0])
-        outward, east = np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude)
+        outward = np.cos(latitude) * np.cos(longitude)
+        east = np.cos(latitude) * np.sin(longitude)
         north = np.sin(latitude) + along_tube
         away = np.cos(tilt) * outward + np.sin(tilt) * north
         up = np.cos(tilt) * north - np.sin(tilt) * outward

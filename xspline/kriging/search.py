@@ -160,7 +160,8 @@ class Prior:
         root = vectors / np.sqrt(np.maximum(values, 0.25 / np.max(self.deviation) ** 2))
         z = _normal_draws(DRAWN_AROUND, size)
         points = np.clip(best + z @ root.T, self.low, self.high)
-        models, away = [self.model(x) for x in points], (points - self.mean) / self.deviation
+        models = [self.model(x) for x in points]
+        away = (points - self.mean) / self.deviation
         likely = -np.array([windows.value(model) for model in models])
         return _weighted(models, likely + 0.5 * np.sum(z * z - away * away, axis=1))
 

@@ -463,7 +463,8 @@ def solve_variables(
     space, resources = statistics.space, execution.resources(device)
     fits: dict[str, Fit] = {}
     for name, requested in penalties.items():
-        total, parts = statistics.total(name), [part.sums[name] for part in statistics.parts]
+        total = statistics.total(name)
+        parts = [part.sums[name] for part in statistics.parts]
         if total.memory is not None:
             fits[name] = _remembering(statistics, name, requested, solver, resources, (rhos or {}).get(name))
             continue

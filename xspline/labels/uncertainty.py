@@ -19,14 +19,7 @@ from xspline.kernels.series.lags import closed
 from xspline.labels.fine.field import rows_of
 from xspline.labels.fit import Fit, selection
 from xspline.residuals.assumptions import MOST
-from xspline.solve import (
-    ConvergenceError,
-    Factorisation,
-    SingularSystemError,
-    Solution,
-    TooLargeError,
-    solve,
-)
+from xspline.solve import ConvergenceError, Factorisation, SingularSystemError, Solution, TooLargeError, solve
 from xspline.solve import strength_derivatives as derivatives_by_log_strength
 from xspline.solve.krylov import AT_ONCE
 from xspline.solve.progress import counted
@@ -354,7 +347,8 @@ def _exact_root(fit: Fit, marginals: Marginals) -> Array:
 def _between(fit: Fit, factorisation: Factorisation, marginals: Marginals) -> Array:
     """Return wᵀ (G + Λ)⁻¹ w' of all products w and w' of rows, [N, N, b..]; batch extents of 1 are shared."""
     space, batch = fit.space, len(fit.variable.batch_shape)
-    keep, counts = selection(space, fit.selected), [rows.shape[0] for _, rows in marginals]
+    keep = selection(space, fit.selected)
+    counts = [rows.shape[0] for _, rows in marginals]
     total, columns = math.prod(counts), []
     step = max(AT_ONCE // (space.size * math.prod(factorisation.determined.shape)), 1)
     for first in counted(total, step, "solves for the error"):
@@ -465,7 +459,10 @@ def _sandwich(fit: Fit) -> tuple[Array, Array | None, Array]:
     roots, evens = [], []
     for member in members:
         # Without a fine field: one cell of no weight.
-        errors, counts, freedom, rows = np.zeros((1, 1)), np.zeros(1), math.nan, np.zeros((1, space.size))
+        errors = np.zeros((1, 1))
+        counts = np.zeros(1)
+        freedom = math.nan
+        rows = np.zeros((1, space.size))
         if member is not None:
             errors, counts, freedom = member.error_covariance()
             rows = member.cell_means(functools.partial(rows_of, space))
@@ -524,7 +521,8 @@ def left_open(fit: Fit) -> Array:
 
     It is known where the choice has a covariance: not where the penalty was given, or the criterion was no likelihood.
     """
-    root, axis = _root(np.array(fit.choice["covariance"], dtype=np.float64)), len(fit.space.shape)
+    root = _root(np.array(fit.choice["covariance"], dtype=np.float64))
+    axis = len(fit.space.shape)
     jacobian = derivatives_by_log_strength(fit.total, fit.space, fit.known_penalty, fit.solved)
     if fit.border is not None:
         jacobian = fit.border.with_offsets(jacobian)

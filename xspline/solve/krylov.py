@@ -34,11 +34,7 @@ DRAW_TOLERANCE = 2e-3
 
 
 def conjugate_gradients(
-    matvec: LinearMap,
-    precondition: LinearMap,
-    rhs: Array,
-    tolerance: float,
-    diagonal: Array | None = None,
+    matvec: LinearMap, precondition: LinearMap, rhs: Array, tolerance: float, diagonal: Array | None = None
 ) -> tuple[Array, int]:
     """A⁻¹ rhs for several right-hand sides [m, ..] side by side.
 
@@ -68,7 +64,10 @@ def refined(
     """
     norm = norm_of(rhs)
     norm[norm == 0] = 1.0
-    x, r, count, worst = np.zeros_like(rhs), rhs, 0, np.ones(len(rhs))
+    x = np.zeros_like(rhs)
+    r = rhs
+    count = 0
+    worst = np.ones(len(rhs))
     for _ in range(3):  # runs, each of which refines the solution of the last one
         last = float(worst.max())
         step, iterations = correct(

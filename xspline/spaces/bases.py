@@ -230,7 +230,9 @@ class BSpline(Basis):
         """The spline in cells, however short."""
         if self.domain is None or self.spacing is not None:
             raise ValueError(f"{self!r} is not bound to a domain; pass domain=(lo, hi)")
-        periodic, size, uniform = self.period is not None, self.count, self.knots is None
+        periodic = self.period is not None
+        size = self.count
+        uniform = self.knots is None
         if self.knots is not None:
             knots = np.array([float(axis.to_float(knot)) for knot in self.knots])
         else:

@@ -264,14 +264,8 @@ def _tile(
     They are [L, TILE_ROWS], [products, TILE_ROWS], and from `last` on [TILE_ROWS, L]. Returns where the middle ones
     are: from `middle` on, but where they are those of one axis.
     """
-    sizes, givens, firsts, starts, spans, circles = (
-        plan.size,
-        plan.given,
-        plan.first,
-        plan.span,
-        plan.spans,
-        plan.circle,
-    )
+    sizes, givens, firsts = plan.size, plan.given, plan.first
+    starts, spans, circles = plan.span, plan.spans, plan.circle
     axes, after, size, width = sizes.size, 0, sizes[-1], plan.padded[-1]
     for axis in range(axes):
         i, begin = starts[axis] + cell[axis], firsts[axis] * rows + s
@@ -321,14 +315,8 @@ def _add_seven(
     work: Floats, f: int, m: int, v: int, width: int, count: int, total: Floats, place: int, step: int
 ) -> None:
     """Seven lines, those of the pairs of cubic functions: the products with others are formed once."""
-    p1, p2, p3, p4, p5, p6 = (
-        place + step,
-        place + 2 * step,
-        place + 3 * step,
-        place + 4 * step,
-        place + 5 * step,
-        place + 6 * step,
-    )
+    p1, p2, p3 = place + step, place + 2 * step, place + 3 * step
+    p4, p5, p6 = p3 + step, p3 + 2 * step, p3 + 3 * step
     s0, s1, s2, s3 = load(total, place), load(total, p1), load(total, p2), load(total, p3)
     s4, s5, s6 = load(total, p4), load(total, p5), load(total, p6)
     for t in range(count):

@@ -178,11 +178,9 @@ def _write_line(
             if is_gap:
                 totals[pair * width + i] = w * total[first + n]
         if is_gap:
-            scalars[3 * pair], scalars[3 * pair + 1], scalars[3 * pair + 2] = (
-                w * alone[3 * m],
-                w * count,
-                count,
-            )
+            scalars[3 * pair] = w * alone[3 * m]
+            scalars[3 * pair + 1] = w * count
+            scalars[3 * pair + 2] = count
             count *= 2.0
         scalars[3 * single] = w * alone[3 * m + 2]
         scalars[3 * single + 1], scalars[3 * single + 2] = w * count, count

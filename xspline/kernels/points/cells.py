@@ -207,7 +207,9 @@ class Cells(ByCell):
         if math.prod(box) > min(sizes.cells_per_row * count, (1 << 31) - 1):
             return None
         band = sizes.slab_entries if math.prod(box) <= at_once else count
-        keys, order, total = np.zeros(count, dtype=np.int32), np.empty(count, dtype=np.int32), 0
+        keys = np.zeros(count, dtype=np.int32)
+        order = np.empty(count, dtype=np.int32)
+        total = 0
         ends, numbers, last = [], [], np.empty(math.prod(box), dtype=np.int64)
         for first in range(0, count, sizes.slab_entries):
             part = keys[first : first + sizes.slab_entries]

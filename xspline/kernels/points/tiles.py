@@ -46,7 +46,8 @@ class Tiles(ByCell):
         features: Sequence[Features], coordinates: Sequence[Array], xp: Any, device: Any, sizes: CellSizes
     ) -> Tiles | None:
         """Cells of a group whose features fit; None where rows are too few for so many cells."""
-        count, pairs = int(coordinates[0].shape[0]), list(zip(features, coordinates, strict=True))
+        count = int(coordinates[0].shape[0])
+        pairs = list(zip(features, coordinates, strict=True))
         ranges = [cell_range(f, partial(_ends, x, xp)) for f, x in pairs] if count else []
         low, box = tuple(a for a, _ in ranges), tuple(b - a + 1 for a, b in ranges)
         if not count or math.prod(box) > sizes.cells_per_row * count:
@@ -82,7 +83,8 @@ class Tiles(ByCell):
 
     def slabs(self, members: int) -> Iterator[tuple[int, Array]]:
         products = math.prod(c.size for c in self.columns[1:]) + members * (self.columns[0].size + 2)
-        rows, count = max(1, self.sizes.device_entries // products), int(self.order.shape[0])
+        rows = max(1, self.sizes.device_entries // products)
+        count = int(self.order.shape[0])
         for first in range(0, count, rows):
             yield first, self.order[first : min(first + rows, count)]
 

@@ -87,18 +87,14 @@ class _Pairs:
     ) -> Iterator[Gram]:
         """Yield G of slots from the upper triangles of their lines, [slots, C, Q]."""
         k, axes = self.series.coefficient, tuple(range(len(plain.window)))
-        keys, size, others = (
-            [f.key for term in plain.gram.terms for f in term],
-            plain.window[k][1],
-            len(axes) - 1,
-        )
+        keys = [f.key for term in plain.gram.terms for f in term]
+        size = plain.window[k][1]
+        others = len(axes) - 1
         i, j = np.triu_indices(size)
         for slot, own in zip(slots, self._over_places(block, upper, pairs=True), strict=True):
-            lengths, offsets, batch = (
-                own.shape[:others],
-                own.shape[others : 2 * others],
-                own.shape[2 * others + 1 :],
-            )
+            lengths = own.shape[:others]
+            offsets = own.shape[others : 2 * others]
+            batch = own.shape[2 * others + 1 :]
             pairs = np.zeros((*lengths[:k], size, *lengths[k:], *offsets[:k], size, *offsets[k:], *batch))
             np.moveaxis(pairs, (k, len(axes) + k), (0, 1))[i, j - i] = np.moveaxis(own, 2 * others, 0)
             key = digest_key("series", repr((slot, cut, keys)))
@@ -198,7 +194,9 @@ def joined(sums: Sums, space: Space) -> Sums:
     memory = sums.memory
     if memory is None or len(memory.edges) < 2:
         return sums
-    series, pairs, edges = memory.series, _Pairs(space, memory.series), list(memory.edges)
+    series = memory.series
+    pairs = _Pairs(space, memory.series)
+    edges = list(memory.edges)
     count = 0
     while count != len(edges):
         count = len(edges)

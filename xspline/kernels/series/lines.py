@@ -119,7 +119,8 @@ class Lines:
             scalars[slot, lines] += np.stack([w * errors * errors, w, np.ones_like(w)], axis=1)
 
         for a, b in np.argwhere(is_before & ~is_before.T):
-            lag, lines = self.position[b] - self.position[a], np.flatnonzero((last == a) & (first == b))
+            lag = self.position[b] - self.position[a]
+            lines = np.flatnonzero((last == a) & (first == b))
             if lag <= self.lags and lines.size:
                 add(lag - 1, lines, self.phi[b] - self.phi[a], e[b, lines] - e[a, lines])
                 for row in (a, b):

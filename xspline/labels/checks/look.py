@@ -259,7 +259,8 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         beyond.append(np.minimum(near, np.abs(values[furthest] - values.mean())) > 3 * values.std())
         usual.append((member.coordinates[sample[:each]], member.withheld(sample[:each])))
     largest = np.abs(np.concatenate(suspects))
-    u, at = np.concatenate([errors for _, errors in usual]), np.concatenate([x for x, _ in usual])
+    u = np.concatenate([errors for _, errors in usual])
+    at = np.concatenate([x for x, _ in usual])
     known = np.isfinite(u)
     if known.sum() < FEWEST or not np.isfinite(largest).any():
         return {}

@@ -201,7 +201,9 @@ class Fine:
     ) -> Array | tuple[Array, Array, Array]:
         """Predict at coordinates that broadcast against each other, the last of which numbers the members."""
         shape = np.broadcast_shapes(*(column.shape for column in columns))
-        mean, variance, trust = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape)
+        mean = np.full(shape, np.nan)
+        variance = np.full(shape, np.nan)
+        trust = np.zeros(shape)
         for where, points, member in self._by_member(columns, shape):
             if member is None:
                 mean[where] = 0.0

@@ -69,7 +69,10 @@ def _covariance(
         return np.full((own.size, own.size), np.nan)
     rows = np.unravel_index(own, [len(m.rows) for m in marginals])
     names = [name for m in marginals for name in m.names]
-    points, weights, functions, axes = [], np.ones((own.size, 1)), np.ones((own.size, 1)), list[int]()
+    points = []
+    weights = np.ones((own.size, 1))
+    functions = np.ones((own.size, 1))
+    axes = list[int]()
     for m, index in zip(marginals, rows, strict=True):
         at, w = _nodes(m, index)
         points.append(at)

@@ -216,7 +216,8 @@ def levels_of(fit: Fit, what: str) -> xr.Dataset:
             f"this field has no {what} of holders; merged statistics know them: (a + b).solve({what}='holders')"
         )
     v, dims = fit.variable, ("holder", *fit.variable.batch_dims)
-    units, sigma = {"units": v.units} if v.units else {}, np.broadcast_to(fit.sigma(), border.batch)
+    units = {"units": v.units} if v.units else {}
+    sigma = np.broadcast_to(fit.sigma(), border.batch)
     seen = np.where(np.isfinite(levels.ratio) & (border.count > 0), 1.0, np.nan)
     coords = {"holder": list(levels.names), **v.batch.coords}
     if what == "noise":

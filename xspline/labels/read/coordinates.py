@@ -65,7 +65,9 @@ def in_units_of(space: Space, coordinate: xr.DataArray, name: str) -> xr.DataArr
     ------
     ValueError : the units measure different things, or are not known.
     """
-    given, axis, domain = units_of(coordinate), space.axis(name), space.basis(name).domain
+    given = units_of(coordinate)
+    axis = space.axis(name)
+    domain = space.basis(name).domain
     if axis.kind != "number" or are_one(given, axis.units):
         return coordinate
     with coordinate_in_errors(name):

@@ -169,7 +169,8 @@ def warn_of_batch(data: xr.DataArray, batch: Iterable[Hashable], bases: Mapping[
     ]
     measured = [dim for dim in measured if data.sizes[dim] >= LEAST and not cf_axis(data[dim])[0]]
     if measured:
-        count, named = math.prod(data.sizes[dim] for dim in measured), " and ".join(map(repr, measured))
+        count = math.prod(data.sizes[dim] for dim in measured)
+        named = " and ".join(map(repr, measured))
         line = code({**bases, **dict.fromkeys(measured, Polynomial(0))})
         warn(
             f"{count} independent fits are made over {named}, whose names and attributes say no axis of latitude, "

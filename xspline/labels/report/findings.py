@@ -220,7 +220,8 @@ def _left_out(fit: Fit) -> Iterator[Finding]:
     if tally.outside:
         text = f"{tally.outside} observations outside the domain were left out"
         yield Finding("left out", text, "widen the domain if they should count")
-    missing, used = tally.missing - tally.unlabelled, sum(int(s.count.sum()) for s in fit.sums)
+    missing = tally.missing - tally.unlabelled
+    used = sum(int(s.count.sum()) for s in fit.sums)
     yield Finding("left out", f"{used} observations used, {missing} missing values")
 
 

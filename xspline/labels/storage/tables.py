@@ -70,7 +70,8 @@ def from_dataframe(
     columns, attrs = _columns(frame)
     if len(frame) == 0:
         raise ValueError("the table has no rows; look at how it was read or selected")
-    wanted, named = [value] if isinstance(value, str) else list(value), list(coords or ())
+    wanted = [value] if isinstance(value, str) else list(value)
+    named = list(coords or ())
     check_names([*wanted, *named], columns, "column")
     if not wanted or set(wanted) & set(named):
         raise ValueError(

@@ -219,7 +219,8 @@ def values_of(name: str, function: Callable[..., Any], arguments: Mapping[str, n
 
     It raises TypeError or ValueError where the function returned no real numbers, or not one for each label.
     """
-    values, shape = function(**arguments), np.broadcast_shapes(*(x.shape for x in arguments.values()))
+    values = function(**arguments)
+    shape = np.broadcast_shapes(*(x.shape for x in arguments.values()))
     own = np.asarray(values)
     if own.dtype.kind not in "iufb":
         raise TypeError(f"known {name!r} returned {type(values).__name__}, which is no real number")

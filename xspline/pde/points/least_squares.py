@@ -71,7 +71,8 @@ def least_squares(
     loaded = {str(k): v.transpose(*batch).values.astype(float) for k, v in sums.compute().items()}
     size, indices = len(columns), range(len(columns))
     rows = [np.stack([loaded[f"{max(i, j)} {min(i, j)}"] for j in indices], axis=-1) for i in indices]
-    matrix, moment = np.stack(rows, axis=-2), np.stack([loaded[f"{i}"] for i in indices], axis=-1)
+    matrix = np.stack(rows, axis=-2)
+    moment = np.stack([loaded[f"{i}"] for i in indices], axis=-1)
     power, count = loaded["y"], loaded["n"]
 
     squares = np.diagonal(matrix, axis1=-2, axis2=-1)

@@ -13,13 +13,7 @@ from xspline.labels.field_base import FieldBase
 from xspline.pde.points import least_squares
 from xspline.pde.points.evaluation_points import Differences, Points, at_points
 from xspline.pde.points.least_squares import Estimate
-from xspline.pde.results import (
-    as_dataset,
-    not_real,
-    of_the_space,
-    units_of_names,
-    with_roots,
-)
+from xspline.pde.results import as_dataset, not_real, of_the_space, units_of_names, with_roots
 from xspline.pde.text import expression, unit_powers
 from xspline.pde.text.equation import Equation, Power
 from xspline.pde.text.symbols import CoordinateSymbol, KnownSymbol, Names, Shape, Value

@@ -72,7 +72,8 @@ class Equation:
 
 
 #: A derivative of brackets as it is written, ``(D(x)*u_x)_x``, and as Python reads it, ``(D(x)*u_x)['_x']``.
-_WRITTEN, _READ = re.compile(r"\)\s*_([A-Za-z]+)"), re.compile(r"(\b\w+)?\['_(\w+)'\]")
+_WRITTEN = re.compile(r"\)\s*_([A-Za-z]+)")
+_READ = re.compile(r"(\b\w+)?\['_(\w+)'\]")
 
 
 def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:

@@ -171,7 +171,9 @@ class Names:
         It raises ValueError where a known has the name of a variable, or `dims` has a key that is no letter, a
         coordinate that is not fitted, or one twice.
         """
-        given, variables, space = frozenset(known), list(field.variables), field.space
+        given = frozenset(known)
+        variables = list(field.variables)
+        space = field.space
         if taken := given & set(variables):
             raise ValueError(
                 f"{sorted(taken)} in known= is a fitted variable too; call what is known something else"

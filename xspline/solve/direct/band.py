@@ -135,7 +135,8 @@ def band(pairs: Array, ordering: Ordering) -> Array:
 def stripes(pairs: Array, ordering: Ordering) -> Array:
     """`ordering.rows` of the band of a pair array [K.., O.., systems]: [P, rows, systems]."""
     out = np.zeros((ordering.size, len(ordering.rows), pairs.shape[-1]))
-    count, place = len(ordering.axes), {int(row): i for i, row in enumerate(ordering.rows)}
+    count = len(ordering.axes)
+    place = {int(row): i for i, row in enumerate(ordering.rows)}
     for axis in ordering.folded_axes:
         moved = np.moveaxis(pairs, (axis, count + axis), (0, 1))
         line = np.zeros((len(moved), ordering.spans[axis] + 1, *moved.shape[2:]))

@@ -151,7 +151,9 @@ class BandCholesky(Cholesky):
             step = columns[count:] @ inverse
             step *= scale[start:stop] / scale[stop : stop + below, None]
             inverse *= scale[start:stop]
-            first, here, beyond = at - count, slice(at - count, at), slice(at, at + below)
+            first = at - count
+            here = slice(at - count, at)
+            beyond = slice(at, at + below)
             beside = window[beyond, beyond] @ step
             block = inverse.T @ inverse + step.T @ beside
             # Only the symmetric part of a rounding error dies out; the rest would grow from panel to panel.

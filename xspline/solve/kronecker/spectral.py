@@ -45,7 +45,9 @@ def eigen(matrix: Array, mass: Array | None = None) -> Eigen:
         back, _ = lapack.dtrtri(lower, lower=1)
         logdet -= float(np.sum(np.log(np.diag(lower))))
     whitened = back @ scaled @ back.T
-    values, errors, vectors = np.zeros(size), np.zeros(size), np.eye(size)
+    values = np.zeros(size)
+    errors = np.zeros(size)
+    vectors = np.eye(size)
     active = np.flatnonzero(np.diagonal(whitened) > 0)  # other coefficients stay by themselves
     if len(active):
         square = np.ix_(active, active)

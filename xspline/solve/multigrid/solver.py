@@ -19,13 +19,7 @@ from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.kronecker.operator import Operator
 from xspline.solve.kronecker.pcg import KroneckerSum
 from xspline.solve.kronecker.roots import data_root
-from xspline.solve.krylov import (
-    PROBE_TOLERANCE,
-    TOLERANCE,
-    LinearMap,
-    conjugate_gradients,
-    probes,
-)
+from xspline.solve.krylov import PROBE_TOLERANCE, TOLERANCE, LinearMap, conjugate_gradients, probes
 from xspline.solve.multigrid.spaces import AxisLevel, terms_by_axis
 from xspline.solve.multigrid.vcycle import COARSEST, Multigrid
 from xspline.solve.system import PerturbedSystem

@@ -175,7 +175,8 @@ class CellMeans(SizesOfSupport):
         self, lower: Floats, upper: Floats, edges: Floats, count: int
     ) -> tuple[Integers, Floats, Floats]:
         """Pieces of cells between edges: whose each is [m], nodes [m, q], and weights that add up to 1 for a cell."""
-        first, last = np.searchsorted(edges, lower, "right"), np.searchsorted(edges, upper, "left")
+        first = np.searchsorted(edges, lower, "right")
+        last = np.searchsorted(edges, upper, "left")
         pieces = last - first + 1
         owner = np.repeat(np.arange(lower.size), pieces)
         number = np.arange(owner.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
