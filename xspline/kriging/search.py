@@ -34,7 +34,7 @@ LOOSE = (1.0, 1.5, 0.8, 3.0, 1.5)
 #: Smoothness and noise that searches start from.
 STARTS = ((0.5, 0.01), (1.5, 0.05), (3.0, 0.05))
 #: By how much lengths of two scales start apart from those of one.
-APART = ((0.5, 4.0), (0.2, 1.0))
+APART = ((0.5, 4.0), (0.2, 1.0), (0.1, 1.0))
 #: Logarithm of the largest ratio of the lengths along the axis of a sphere and across it.
 FLAT = 4.0
 #: Gain in log likelihood that each parameter of a second scale must bring.
