@@ -150,10 +150,8 @@ def test_ensemble_member_pooled_as_repeated_observations(chunks: dict[str, int] 
 
 
 def test_dataset_of_two_variables_with_different_masks() -> None:
-    one, two = (
-        sst(months=24),
-        sst(months=24, gaps=0.2, seed=4).rename("sal").assign_attrs(units="psu", long_name="salinity"),
-    )
+    one, two = sst(months=24), sst(months=24, gaps=0.2, seed=4).rename("sal")
+    two.attrs.update(units="psu", long_name="salinity")
     extra = xr.DataArray(["a"] * 24, dims="time")
     dataset = xr.Dataset({"sst": one, "sal": two, "flag": extra})
     with pytest.warns(UserWarning, match=r"not fitted.*flag"):

@@ -131,6 +131,18 @@ def test_noise_that_differs_is_told() -> None:
     assert "uneven" in subjects(series(errors).spline.fit(x=20))
 
 
+@pytest.mark.parametrize("bases", [{"time": xs.Polynomial(1)}, {}], ids=["single", "bare"])
+def test_noise_that_differs_by_season_is_told(bases: Mapping[str, Any]) -> None:
+    time = np.arange("1990-01", "2020-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    for winter in (1.0, 4.0):
+        errors = noise(size=360) * np.tile(np.repeat([winter, 1.0], 6), 30)
+        (found,) = (
+            xr.DataArray(errors, {"time": time}, "time", "u").spline.fit(**bases).check().concerns.values()
+        )
+        told = [finding.text for finding in found if finding.subject == "uneven"]
+        assert [text.split("along ")[1][:21] for text in told] == ["the seasons of time ("] * (winter > 1)
+
+
 def test_data_out_of_memory_are_looked_at_when_they_are_passed() -> None:
     data = spoilt(series(noise(size=300)), 3)
     lazy = data.copy(data=da.from_array(data.values, chunks=100))

@@ -50,10 +50,8 @@ def test_what_is_fitted_predicted_and_kept_is_that_of_the_data(repository: Any, 
     session.commit("a fit")
 
     store = repository.readonly_session("main").store
-    statistics, again = (
-        xs.open_statistics(store, group="statistics/2004"),
-        xs.open_field(store, group="field"),
-    )
+    statistics = xs.open_statistics(store, group="statistics/2004")
+    again = xs.open_field(store, group="field")
     np.testing.assert_array_equal(statistics.solve(0.1).coefficients, field.coefficients)
     np.testing.assert_array_equal(again.coefficients, field.coefficients)
     np.testing.assert_array_equal(opened(repository, group="smooth"), field.predict())

@@ -49,10 +49,8 @@ def test_units_of_a_variable_do_not_matter(noise: float, method: str) -> None:
 def test_variables_that_have_nothing_to_do_with_each_other() -> None:
     """Neither sizes nor noise of one matter to the other: a weight of one equation would be far off in the other."""
     at, draw = cases.grid(40, 30), np.random.default_rng(0).standard_normal((2, 30, 40))
-    u, v = (
-        cases.diffusion(at.x, at.t).transpose("t", "x"),
-        cases.diffusion(at.x, at.t, 0.1).transpose("t", "x"),
-    )
+    u = cases.diffusion(at.x, at.t).transpose("t", "x")
+    v = cases.diffusion(at.x, at.t, 0.1).transpose("t", "x")
     data = xr.Dataset({"u": u + 0.001 * draw[0], "v": 1e5 * (v + 0.05 * draw[1])})
     own = [constants(data[[n]], [f"{n}_t = D*{n}_xx"]) for n in ("u", "v")]
     both = constants(data, ["u_t = D*u_xx", "v_t = F*v_xx"])

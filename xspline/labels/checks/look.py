@@ -60,7 +60,7 @@ def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
         "matters": largest > 3 * float(np.std(np.concatenate([part.values for part in parts]))),
         "repeated": sum(part.repeated() for part in parts) + _repeated_labels(fit.space, observed),
         "correlated": _correlated(parts, errors),
-        "uneven": assumptions.unevenness(columns, u),
+        "uneven": assumptions.unevenness(_with_seasons(fit.space, columns), u),
     }
 
 
@@ -162,6 +162,17 @@ def _on_circle(space: Space, name: str, x: Array) -> Array:
     """Return labels as numbers, of longitudes in the first turn, where 0 and 360 are one place."""
     period = space.axis(name).wrap
     return np.mod(x, period) if period else x
+
+
+def _with_seasons(space: Space, columns: Mapping[str, Array]) -> dict[str, Array]:
+    """Return columns of labels, and of times over several years the time of the year beside them."""
+    seasons = {}
+    for name, x in columns.items():
+        if space.axis(name).kind == "time":
+            year = space.axis(name).duration("year", "period")
+            if np.ptp(x) > 2 * year:
+                seasons[f"the seasons of {name}"] = np.mod(x, year)
+    return {**columns, **seasons}
 
 
 def _repeated_labels(space: Space, observed: Observations) -> int:
@@ -270,6 +281,7 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         f"{name}={label_text(np.asarray(space.axis(name).to_label(np.array([x]))).ravel()[0])}"
         for name, x in zip(space.names, worst, strict=True)
     ]
+    columns_of = dict(zip(space.names, at[known].T, strict=True))
     return {
         **assumptions.tails(u[known], largest[np.isfinite(largest)], count),
         "is_whole": count == sum(member.pyramid.count for member in members if member.inner is None),
@@ -277,5 +289,5 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         "matters": bool(np.concatenate(beyond)[farthest]),
         "repeated": repeated,
         "correlated": {},
-        "uneven": assumptions.unevenness(dict(zip(space.names, at[known].T, strict=True)), u[known]),
+        "uneven": assumptions.unevenness(_with_seasons(space, columns_of), u[known]),
     }
