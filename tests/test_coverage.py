@@ -85,7 +85,7 @@ def test_means_their_differences_and_trends_are_covered(replicates: int) -> None
 
 
 @pytest.mark.simulation
-@pytest.mark.parametrize(("name", "replicates"), [*zip(means.LATTICES, (60, 24), strict=True)])
+@pytest.mark.parametrize(("name", "replicates"), [*zip(means.LATTICES, (60, 12), strict=True)])
 def test_means_of_bare_fits_are_covered(name: str, replicates: int) -> None:
     for _, of, _, _, text, *_ in means.rows(name, functools.partial(means.bare, name=name), replicates):
         held = float(text.partition("%")[0]) / 100

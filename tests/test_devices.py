@@ -77,6 +77,7 @@ def apart(a: xs.Field, b: xs.Field) -> float:
     return float(np.abs(a.coefficients - b.coefficients).max() / np.abs(b.coefficients).max())
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # CuPy's, of NumPy 2.5
 def test_numpy_neither_reads_arrays_of_a_gpu_nor_mixes_with_them(put: Put) -> None:
     there = put(np.ones(3))
     for use in (np.asarray, np.ones(3).__add__, np.ones(3).dot):
@@ -84,9 +85,7 @@ def test_numpy_neither_reads_arrays_of_a_gpu_nor_mixes_with_them(put: Put) -> No
             use(there)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*residuals of neighbours"
-)  # season and trend of a pixel leave its weather
+@pytest.mark.filterwarnings("ignore:.*residuals of neighbours")
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_a_gpu_gives_the_fit_of_the_host(name: str, chunked: bool, put: Put) -> None:
@@ -106,6 +105,16 @@ def test_holders_and_smoothing_of_a_gpu(put: Put) -> None:
     )
     assert apart(moved, field) < 1e-9
     np.testing.assert_allclose(moved.stderr(), field.stderr(), rtol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::xspline.FitWarning")
+def test_single_values_of_a_gpu_are_looked_at_on_the_host(put: Put) -> None:
+    data = clouds()[3]
+    moved = data.copy(data=put(data.values))
+    for options in ({}, {"lat": 5, "lon": 7, "robust": True}):
+        field, host = moved.spline.fit(**options), data.spline.fit(**options)
+        xr.testing.assert_allclose(field.stderr(data), host.stderr(data), rtol=1e-6)
+        assert str(field.check(moved.chunk(lat=6))) == str(host.check(data))
 
 
 def test_an_infinity_on_a_gpu_is_named(put: Put) -> None:

@@ -39,7 +39,8 @@ def test_slopes_of_the_likelihood_are_its_differences(nu: float) -> None:
         assert (high - low) / 2e-4 == pytest.approx(slope, abs=1e-3)
 
 
-@pytest.mark.parametrize("size", [60, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [60, 100])
 def test_values_without_noise_have_finite_errors_and_no_warning(size: int) -> None:
     """The covariance of the errors of their coarse cells is singular to rounding; a corner is no gross error."""
     x = np.linspace(0, 3, size)
@@ -53,11 +54,12 @@ def test_values_without_noise_have_finite_errors_and_no_warning(size: int) -> No
 
 def test_a_map_that_is_flat_in_a_part_warns_of_nothing() -> None:
     """As the height of the sea in a map of heights, or ice where there is none."""
-    x = np.linspace(0, 9, 60)
+    x = np.linspace(0, 9, 40)
     data = xr.DataArray((np.sin(x[:, None]) * np.cos(x)).clip(0), {"x": x, "y": x}, ["x", "y"], name="u")
     assert float(data.where(data.x < 4, 0.0).spline.fit().summary().rmse) < 1e-2
 
 
+@pytest.mark.slow
 def test_neighbours_are_near_where_observations_are_dense() -> None:
     """As along the track of a ship, or near a pole of a grid: places far apart share no neighbours there."""
     rng = np.random.default_rng(0)
@@ -76,8 +78,8 @@ def test_values_and_errors_take_one_look_at_neighbours(monkeypatch: pytest.Monke
     from xspline.kriging.nearby import Nearby
 
     rng = np.random.default_rng(0)
-    data = xr.DataArray(rng.normal(size=(40, 40)).cumsum(0).cumsum(1), dims=["x", "y"], name="u")
-    field = data.assign_coords(x=np.arange(40.0), y=np.arange(40.0)).spline.fit()
+    data = xr.DataArray(rng.normal(size=(20, 20)).cumsum(0).cumsum(1), dims=["x", "y"], name="u")
+    field = data.assign_coords(x=np.arange(20.0), y=np.arange(20.0)).spline.fit()
     at = {"x": [0.5, 7.25], "y": [3.5]}
     expected = field.predict(at), field.stderr(at)
     looks, look = [], Nearby.predict

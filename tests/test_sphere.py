@@ -102,7 +102,7 @@ def test_errors_near_a_pole_are_those_at_the_equator() -> None:
     assert ratios[None] > 1.5, ratios
 
 
-@pytest.mark.parametrize("in_tiles", [False, True])
+@pytest.mark.parametrize("in_tiles", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_wind_over_a_pole_is_predicted_there(monkeypatch: pytest.MonkeyPatch, in_tiles: bool) -> None:
     """Its northward component follows the longitude at a pole; noise, and a temperature, do not."""
     monkeypatch.setattr("xspline.labels.fine.tiles.is_large", lambda observed: in_tiles)
@@ -122,6 +122,7 @@ def test_a_wind_over_a_pole_is_predicted_there(monkeypatch: pytest.MonkeyPatch, 
         assert data.copy(data=warm).spline.fit().fits["v"].fine.members[0].places.tube == 0
 
 
+@pytest.mark.slow
 def test_a_season_that_follows_the_longitude_does_no_harm_at_the_poles() -> None:
     """Its splines have many values at a pole, where the data have one at each time."""
     rng = np.random.default_rng(0)

@@ -179,6 +179,8 @@ def fit(
             f"robust=True looks at all observations, and there are more than {MOST_VALUES:,}: look at a part of them, "
             "or fit(..., fine=False, robust=True), which passes over all of them"
         )
+    if windows or robust:  # What looks at single values runs on the host.
+        observed = [o.on_host() for o in observed]
     # Residuals of data that are out of memory would take another pass: field.check(data) makes it.
     in_memory = all(isinstance(o.data.variable._data, np.ndarray) for o in observed)
     looks = compute and (windows > 0 or in_memory) and not of_holders
@@ -244,19 +246,14 @@ def _fits_in(observed: list[Observations]) -> bool:
 
 def _check_fine(compute: bool, holder: Any, support: Any) -> None:
     """Raise ValueError where a fine field cannot be had."""
-    if not compute:
-        raise ValueError(
-            "a fine field is fitted to the values, at once: leave out compute=False, or fine=True"
-        )
-    if holder is not None:
-        raise ValueError(
-            "a fine field is fitted to values, which holders do not share: leave out holder=, or fine=True"
-        )
-    if has_cells(support):
-        raise ValueError(
-            "a fine field takes its neighbours for values at points, which means over cells are not: leave out "
-            "fine=True, or support="
-        )
+    refused = {
+        "is fitted to the values, at once: leave out compute=False, or fine=True": not compute,
+        "is fitted to values, which holders do not share: leave out holder=, or fine=True": holder
+        is not None,
+        "takes its neighbours for values at points: leave out fine=True, or support=": has_cells(support),
+    }
+    for why in (why for why, so in refused.items() if so):
+        raise ValueError(f"a fine field {why}")
 
 
 @checked
@@ -459,14 +456,6 @@ def discover(
     return models.assign_attrs(space=line)
 
 
-def _check_is_data(data: Any, name: str, equation: Any) -> None:
-    """Raise TypeError where a function of data is called with what has a method of the same name."""
-    if isinstance(data, FieldBase | Statistics):
-        kind = type(data).__name__
-        raise TypeError(f"xs.{name} takes data, and this is {kind}: call its method, .{name}({equation!r})")
-    check_kind(data)
-
-
 def _answered(
     data: Data,
     what: str,
@@ -485,7 +474,10 @@ def _answered(
     data, weights, holder : as for :func:`fit`.
     what, text, arguments : a method of the field and its arguments; durations are those whose letter the text has.
     """
-    _check_is_data(data, what, text)
+    if isinstance(data, FieldBase | Statistics):
+        kind = type(data).__name__
+        raise TypeError(f"xs.{what} takes data, and this is {kind}: call its method, .{what}({text!r})")
+    check_kind(data)
     # Where nobody lists terms, candidates are derivatives along each dimension of one letter, and what x stands for.
     along_all = [f"u_{n}" for n in (*data.dims, "x") if len(str(n)) == 1] if what == "discover" else []
     written = " ".join([str(text), *map(str, arguments.get("terms") or along_all)])

@@ -35,7 +35,7 @@ PARTS = {
     "holders": institutions,
     "older": older,
 }
-DRAWS, REPLICATES, QUICK = 35, 200, 4
+DRAWS, REPLICATES, QUICK = 35, 200, 2
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,9 @@ import sys, numpy as np, xarray as xr, xspline
 rng = np.random.default_rng(0)
 axes = {"time": np.arange(20.0), "lat": np.linspace(-20, 20, 20), "lon": np.linspace(100, 150, 20)}
 grid = xr.DataArray(rng.standard_normal((20, 20, 20)), axes, tuple(axes))
+grid += 9 * np.sin(grid.lat / 9 + grid.lon / 9 + grid.time / 9)
 points = xr.DataArray(rng.standard_normal(2000), {name: ("obs", rng.random(2000)) for name in axes}, ("obs",))
+points += 9 * np.sin(6 * points.lat + 6 * points.lon + 6 * points.time)
 for data in (grid, points):
     data.spline.fit(lat=8, lon=8, time=8, penalty="reml")
 print("numba" in sys.modules)

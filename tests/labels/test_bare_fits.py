@@ -155,6 +155,7 @@ def test_chunks_are_read_at_most_twice() -> None:
     assert 4 <= len(reads) <= 8
 
 
+@pytest.mark.slow
 def test_few_observations_beside_a_season_in_space() -> None:
     """Three for each function of the coarse field, of which windows of neighbours hold about as many as these."""
     data = sst(months=48, gaps=0.1)[:24, ::4, ::6]

@@ -60,9 +60,7 @@ def test_moorings(data_dir: Path) -> None:
         match=r"'time', 'lat', 'lon' are data variables.*ds\.set_coords\(\['time', 'lat', 'lon'\]\)",
     ):
         reports.spline.fit()
-    with pytest.raises(
-        ValueError, match=r"sst has no coordinate to fit.*obs \(123032\); coordinates: none.*set_coords"
-    ):
+    with pytest.raises(ValueError, match=r"sst has no coordinate.*obs \(123032\).* none.*set_coords"):
         reports.sst.spline.fit()
     chosen = single_for(reports.set_coords(["time", "lat", "lon"]).sst)
     assert list(chosen) == ["lat", "lon", "time"] and chosen["time"] == SEASONS
@@ -192,9 +190,7 @@ def test_degrees_north_is_a_latitude_however_it_is_spelt(units: str) -> None:
 def test_latitudes_that_are_data_variables_are_named_where_only_time_is_fitted() -> None:
     dataset = zeros(("time", "y", "x"), {"time": days(30)}, y=3, x=4).to_dataset()
     dataset["a"] = (("y", "x"), np.zeros((3, 4)), {"units": "degrees_north"})
-    with pytest.warns(
-        UserWarning, match=r"a \('y', 'x'\); to fit one field over a: ds.set_coords\(\['a'\]\)"
-    ):
+    with pytest.warns(UserWarning, match=r"a .*; to fit one field over a: ds.set_coords\(\[.a.\]\)"):
         dataset.spline.space()
 
 

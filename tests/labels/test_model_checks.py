@@ -79,6 +79,7 @@ def test_the_warning_of_a_gross_error_has_its_labels() -> None:
         wrong.spline.fit(x=20)
 
 
+@pytest.mark.slow
 def test_robust_fits_of_points_batches_datasets_and_dask_agree_with_clean_ones() -> None:
     rng = np.random.default_rng(3)
     x, y = rng.uniform(0, 6, (2, 400))
@@ -131,7 +132,9 @@ def test_noise_that_differs_is_told() -> None:
     assert "uneven" in subjects(series(errors).spline.fit(x=20))
 
 
-@pytest.mark.parametrize("bases", [{"time": xs.Polynomial(1)}, {}], ids=["single", "bare"])
+@pytest.mark.parametrize(
+    "bases", [{"time": xs.Polynomial(1)}, pytest.param({}, marks=pytest.mark.slow)], ids=["single", "bare"]
+)
 def test_noise_that_differs_by_season_is_told(bases: Mapping[str, Any]) -> None:
     time = np.arange("1990-01", "2020-01", dtype="datetime64[M]").astype("datetime64[ns]")
     for winter in (1.0, 4.0):

@@ -160,6 +160,7 @@ def institutions() -> tuple[xr.DataArray, xs.Statistics, xs.Statistics]:
     return data, west, east
 
 
+@pytest.mark.slow
 def test_auto_of_institutions_that_merge_is_that_of_all_data(institutions) -> None:
     data, west, east = institutions
     west = xs.Statistics.from_dataset(west.to_dataset())

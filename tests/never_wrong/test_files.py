@@ -226,7 +226,7 @@ while not os.path.exists(stop):
 
 @pytest.mark.parametrize(
     ("name", "reads"),
-    [("f.nc", 6), *(pytest.param(n, 60, marks=pytest.mark.slow) for n in ("f.nc", "f.zarr"))],
+    [("f.nc", 3), *(pytest.param(n, 60, marks=pytest.mark.slow) for n in ("f.nc", "f.zarr"))],
 )
 def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, name: str, reads: int) -> None:
     path, ready, stop = tmp_path / name, tmp_path / "ready", tmp_path / "stop"

@@ -74,7 +74,8 @@ def test_few_observations_are_not_certain() -> None:
     assert np.mean(hits) > 0.7  # it was .19
 
 
-@pytest.mark.parametrize("share", [0.5, *(pytest.param(share, marks=SLOW) for share in (0.2, 0.3, 0.7, 1.0))])
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.2, 0.3, 0.5, 0.7, 1.0])
 def test_the_advice_on_repeated_records_mends_coverage(share: float) -> None:
     rng = np.random.default_rng(0)
     lat, lon = rng.uniform(-20, 20, 200), rng.uniform(150, 200, 200)
@@ -105,6 +106,7 @@ def test_the_error_of_a_regional_mean_by_years() -> None:
     assert "the mean over a region" in str(xs.Field.sample.__doc__)
 
 
+@pytest.mark.slow
 def test_a_longer_record_is_not_fitted_worse() -> None:
     def withheld(years: int) -> float:
         days = pd.date_range("2000-01-01", periods=182 * years, freq="2D")

@@ -222,7 +222,9 @@ def diffusivity() -> float:
     return xs.recover(DATA, "u_t = D*u_xx").estimate.item()
 
 
-@pytest.mark.parametrize("name", ["space", "distance", "r"])
+@pytest.mark.parametrize(
+    "name", ["space", *(pytest.param(n, marks=pytest.mark.slow) for n in ("distance", "r"))]
+)
 def test_letters_and_dims_say_what_is_fitted(name: str, diffusivity: float) -> None:
     data = DATA.rename(x=name)
     own = f"u_t = D*u_{name * 2}" if len(name) == 1 else "u_t = D*u_xx"

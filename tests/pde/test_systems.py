@@ -32,7 +32,7 @@ def constants(data: xr.Dataset, equations: list[str] = TURNING, method: str | No
 # ---- units ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", [0.01, 0.0])
+@pytest.mark.parametrize("noise", [0.01, pytest.param(0.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", ["profile", "weak"])
 def test_units_of_a_variable_do_not_matter(noise: float, method: str) -> None:
     own = constants(turning(noise), method=method)

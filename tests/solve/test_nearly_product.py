@@ -87,6 +87,7 @@ def test_draws_have_the_covariance_and_go_with_those_of_the_product(block: bool)
     assert (coupled > 0).all() and wrong[0] < 0.2 * wrong[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", SLOWER, ids=["values", "a block"])
 @pytest.mark.parametrize("kind", ["short", pytest.param("in cells", marks=pytest.mark.slow)])
 def test_strengths_are_those_of_exact_reml(kind: str, block: bool) -> None:

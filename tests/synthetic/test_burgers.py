@@ -40,6 +40,7 @@ def test_the_solution_is_that_of_cole_and_hopf(kappa: float, t: float) -> None:
     )
 
 
+@pytest.mark.slow
 def test_steps_are_as_short_as_a_viscosity_needs() -> None:
     smooth = xs.synthetic.burgers(0.5)
     assert smooth.steps > xs.synthetic.burgers().steps == 1000

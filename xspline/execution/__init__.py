@@ -12,6 +12,7 @@ from xspline.execution.device.gpu import has_gpu as has_gpu
 from xspline.execution.device.gpu import present as present
 from xspline.execution.device.gpu import resources as resources
 from xspline.execution.device.gpu import to_device as to_device
+from xspline.execution.device.gpu import to_host as to_host
 from xspline.execution.identity import UnidentifiedError as UnidentifiedError
 from xspline.execution.limits import LIMITS as LIMITS
 from xspline.execution.limits import Limits as Limits

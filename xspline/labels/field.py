@@ -706,9 +706,8 @@ class Field(FieldBase[Data]):
             pooled = tuple(dim for dim in values.dims if dim not in spanned)
             own = dict.fromkeys(kinds[0], "cells") if support is None else support
             bounds = bounds_of(data, own, coordinates)
-            (observed[name],) = observations_of(
-                [values], coordinates, self.space, pooled, weights, bounds=bounds
-            )
+            (found,) = observations_of([values], coordinates, self.space, pooled, weights, bounds=bounds)
+            observed[name] = found.on_host()
         return observed
 
     def _table(self, by_variable: Mapping[str, xr.Dataset]) -> xr.Dataset:

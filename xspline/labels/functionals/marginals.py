@@ -230,8 +230,9 @@ def range_in(space: Space, name: str, given: Any, observed: Mapping[str, Range])
         other if end is None else float(space.within(space.to_float(name, np.array([end])), name, True)[0])
         for end, other in zip(ends, whole, strict=True)
     )
-    if axis.kind == "time" and isinstance(ends[1], str) and (after := _instant_after(ends[1])):
-        behind = float(axis.to_float(after))
+    # A year, a month or a day that is written as a text ends with the next one's first instant.
+    if axis.kind == "time" and isinstance(ends[1], str) and re.fullmatch(r"\d{4}(-\d\d){0,2}", ends[1]):
+        behind = float(axis.to_float(str(np.datetime64(ends[1]) + 1)))
         high = behind if record is None else max(min(behind, whole[1]), high)
     if axis.wrap is not None and high <= low:
         high += axis.wrap
@@ -253,11 +254,6 @@ def range_in(space: Space, name: str, given: Any, observed: Mapping[str, Range])
             f"{axis.text(last)}; the part inside counts. To say so, pass that part"
         )
     return max(low, first), min(high, last)
-
-
-def _instant_after(text: str) -> str:
-    """Return the first instant after a year, a month or a day that is written as a text; empty for other texts."""
-    return str(np.datetime64(text) + 1) if re.fullmatch(r"\d{4}(-\d\d){0,2}", text) else ""
 
 
 # ---- cells

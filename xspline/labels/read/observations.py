@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from xspline.execution import HolderCodes, Source, resources, type_of_blocks
+from xspline.execution import HolderCodes, Source, resources, to_host, type_of_blocks
 from xspline.labels.errors import check_names, label_text, place
 from xspline.labels.read.cells import cells_of, over_cells
 from xspline.labels.read.cf import auxiliary, cf_axis, hidden_axes
@@ -243,6 +243,11 @@ class Observations:
         """Return the space in which these observations are summed: of means over cells where there are some."""
         return over_cells(space, self.cells(space))
 
+    def on_host(self) -> Observations:
+        """Return the same observations in the memory of the host, where a GPU has them."""
+        weights = None if self.weights is None else _on_host(self.weights)
+        return replace(self, data=_on_host(self.data), weights=weights)
+
     @property
     def arrangement(self) -> Arrangement:
         """How the dimensions meet the coordinates."""
@@ -415,6 +420,18 @@ def check_data(data: xr.DataArray) -> None:
         parts = "fit its .real and .imag parts apart"
         hint = parts if data.dtype.kind == "c" else "convert it with .astype(float)"
         raise TypeError(f"{what} has dtype {data.dtype}, which is not a real number; {hint}")
+
+
+def _on_host(array: xr.DataArray) -> xr.DataArray:
+    """Return values, or blocks of them, in the memory of the host."""
+    own: Any = array.variable._data
+    if array.chunks is None:
+        moved = to_host(own)
+    elif type_of_blocks(own) is np.ndarray:
+        return array
+    else:
+        moved = own.map_blocks(to_host, dtype=array.dtype, meta=np.empty((0,) * array.ndim))
+    return array if moved is own else array.copy(data=moved)
 
 
 def fitted_variables(dataset: xr.Dataset, dims: set[Hashable]) -> dict[str, xr.DataArray]:
