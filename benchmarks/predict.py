@@ -14,6 +14,7 @@ import shutil
 import statistics
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from scipy.interpolate import NdBSpline, RegularGridInterpolator
 import xspline as xs
 from benchmarks import measure
 from xspline.kernels import Group, Layout, evaluate
+from xspline.threads import cores, on_cores
 
 NAMES = ("time", "lat", "lon")
 GRID = Layout(tuple(Group((axis,), (axis,)) for axis in range(3)))
@@ -117,6 +119,30 @@ def against_scipy(quick: bool, repeat: int) -> None:
     measure.table(title, ("what", "CPU s", "million values/s", "over xspline", "apart from xspline"), rows)
 
 
+# A fine field
+
+
+def by_neighbours(quick: bool, repeat: int) -> None:
+    """Values and error bars of a bare fit in memory, on one core and on all."""
+    every = 8 if quick else 2
+    data = xs.synthetic.sea_surface_temperature(60, lat=(-30, 30), lon=(120.0, 280.0)).sst
+    data = data[::every, ::every, ::4]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", xs.FitWarning)
+        field = data.spline.fit(seconds=1 if quick else 10)
+    took = {}
+    for number in (1, cores()):
+        times = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            on_cores(number)(field.predict)(data, stderr=True)
+            times.append(time.perf_counter() - start)
+        took[number] = statistics.median(times)
+    rows = [(n, t, 1e6 * t / data.size, took[1] / t) for n, t in took.items()]
+    header = ("cores", "seconds", "µs a place", "speed over one core")
+    measure.table(f"predict: a fine field at {data.size:,} places, with error bars", header, rows)
+
+
 # To Zarr
 
 
@@ -172,6 +198,7 @@ def run(args: argparse.Namespace) -> None:
     repeat = 1 if args.quick else args.repeat
     rates(args.quick, repeat)
     against_scipy(args.quick, repeat)
+    by_neighbours(args.quick, repeat)
     with (
         tempfile.TemporaryDirectory(dir=args.folder) as folder,
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,

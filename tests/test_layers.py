@@ -25,7 +25,7 @@ ORDER = (
     ("solve", "kernels", "kriging", "residuals"),
     ("sums",),
     ("spaces",),
-    ("arguments", "notebook"),
+    ("arguments", "notebook", "threads"),
 )
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 
@@ -38,7 +38,7 @@ ORDER_IN_SOLVE = (
     ("multigrid",),
     ("kronecker",),
     ("direct",),
-    ("batch", "costs", "errors", "krylov", "parallel", "progress", "system"),
+    ("batch", "costs", "errors", "krylov", "progress", "system"),
 )
 RANK_IN_SOLVE = {part: rank for rank, parts in enumerate(ORDER_IN_SOLVE) for part in parts}
 
@@ -50,13 +50,14 @@ ALLOWED = {
     "synthetic": {"numpy", "xarray", "scipy"},
     "labels": {"numpy", "xarray", "pandas", "cftime", "zarr", "numcodecs", "google_crc32c", "netCDF4"},
     "execution": {"numpy", "dask", "distributed", "array_api_compat", "cupy", "cupyx"},
-    "solve": {"numpy", "scipy", "threadpoolctl", "numba", "array_api_compat"},
+    "solve": {"numpy", "scipy", "numba", "array_api_compat"},
     "kernels": {"numpy", "numba", "llvmlite", "array_api_compat", "cupy"},
     "kriging": {"numpy", "scipy", "numba"},
     "residuals": {"numpy", "scipy"},
     "sums": {"numpy"},
     "spaces": {"numpy", "cftime", "numba"},
     "arguments": set(),
+    "threads": {"numpy", "threadpoolctl"},
     "notebook": set(),
 }
 

@@ -84,9 +84,7 @@ def test_each_variable_and_no_data() -> None:
 
 def test_bounds_that_mean_nothing_are_refused() -> None:
     mine = xs.statistics(wave(), x=12)
-    with pytest.raises(
-        ValueError, match=r"disclosure\(k=0\): the fewest observations of a cell are 1 or more"
-    ):
+    with pytest.raises(ValueError, match=r"disclosure\(k=0\): the fewest observations of a cell are 1 or"):
         mine.disclosure(0)
     with pytest.raises(TypeError, match=r"k=1.5 has to be an integer"):
         mine.disclosure(1.5)  # type: ignore[arg-type]

@@ -14,9 +14,9 @@ from xspline.solve.direct.cholesky import BandCholesky
 from xspline.solve.direct.dissection import Tree, tree_of
 from xspline.solve.direct.fronts import DissectionCholesky
 from xspline.solve.kronecker.separable import Separable
-from xspline.solve.parallel import on_cores
 from xspline.spaces import Frame
 from xspline.sums import Factor
+from xspline.threads import on_cores
 
 from .cases import close, on, space_of, static
 

@@ -24,10 +24,10 @@ from xspline.solve import ConvergenceError, Penalty, Roughness, factorise, solve
 from xspline.solve.direct.solver import Direct
 from xspline.solve.kronecker.pcg import FastDiagonal
 from xspline.solve.kronecker.product import product_of
-from xspline.solve.parallel import on_cores
 from xspline.solve.select import candidates
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Gram
+from xspline.threads import on_cores
 
 from .test_solvers import penalties, well_posed
 

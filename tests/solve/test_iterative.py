@@ -17,9 +17,9 @@ from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError
 from xspline.solve.kronecker.operator import Operator
 from xspline.solve.multigrid.solver import Iterative
-from xspline.solve.parallel import on_cores
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram, Sums
+from xspline.threads import on_cores
 
 
 def field(space: Space, rng: np.random.Generator, missing: float = 0.6, per: float = 2.5) -> Sums:

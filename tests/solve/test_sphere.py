@@ -12,8 +12,8 @@ from scipy.special import sph_harm_y
 from tests.reference import gauss
 from xspline import Physics
 from xspline.solve import Roughness, SpaceTime, factorise
+from xspline.solve.costs import Resources
 from xspline.solve.families.sphere import OnSphere
-from xspline.solve.parallel import Resources
 from xspline.solve.penalties.sphere import factors, single_valued, sphere_of
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram

@@ -68,9 +68,9 @@ from xspline.execution.source import (
 from xspline.kernels import Block, accumulate
 from xspline.kernels.engines import engine_of_size
 from xspline.kernels.series.lags import joined, remembered
-from xspline.solve.parallel import single_threaded_blas
 from xspline.spaces import Frame, Space
 from xspline.sums import HolderSums, Sums
+from xspline.threads import single_threaded_blas
 
 Total = TypeVar("Total", Sums, HolderSums)
 """Both add alike: the Sums of one holder, or of each holder that has observations."""

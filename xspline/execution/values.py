@@ -20,8 +20,8 @@ from xspline.execution.source import as_floats, axes_of_coordinates, cut, is_das
 from xspline.kernels import Layout
 from xspline.kernels import evaluate as evaluate_values
 from xspline.kernels.engines import engine_of_size
-from xspline.solve.parallel import single_threaded_blas
 from xspline.spaces import Space
+from xspline.threads import single_threaded_blas
 
 
 def evaluate(

@@ -16,6 +16,7 @@ from xspline.kriging.likelihood import UNIFORM, Window, Windows
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import CORNER, FEWEST, WIDER, Array, Grid, Index, Level, Pyramid, coarser
+from xspline.threads import ranges, run
 
 #: Observations that are one window, and neighbours of every place: of more, each place has its own neighbours.
 DENSE = 1000
@@ -349,11 +350,16 @@ class Nearby:
         combination = np.tile(factors, n)
         mean, variance, left, trust = np.empty(n), np.zeros(n), np.zeros(n), np.empty(n)
         size, (inverse, amplitude) = np.empty(len(chosen)), model.between(p.spread)
-        compiled.predictions(
-            p.places, p.levels, p.counts, p.values, chosen, filled, flat, combination, groups, blocks,
-            inverse, amplitude, model.smoothness, model.table, STEP, model.noise,
-            with_variance, mean, variance, left, trust, size,
-        )  # fmt: skip
+        table = model.table
+
+        def piece(first: int, last: int) -> None:
+            compiled.predictions(
+                p.places, p.levels, p.counts, p.values, chosen[first:last], filled[first:last], flat,
+                combination, groups, blocks[first : last + 1], inverse, amplitude, model.smoothness, table,
+                STEP, model.noise, with_variance, mean, variance, left, trust, size[first:last],
+            )  # fmt: skip
+
+        run(piece, [ranges(len(chosen))])
         scale = np.repeat(self._scales(size, filled), np.diff(blocks))
         return Combined(mean, variance, left, trust, scale)
 

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from xspline.threads import threads
+
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
@@ -199,19 +201,11 @@ class Pyramid:
             is_last = level + 1 == len(wanted)
             most = math.inf if is_last else self.reach * float(WIDER) ** max(level - 1, 0)
             distance, index = self.trees[level].query(
-                scaled, np.arange(1, looked_at + 1), distance_upper_bound=most
+                scaled, np.arange(1, looked_at + 1), distance_upper_bound=most, workers=threads()
             )
             clear = APART * float(WIDER) ** level if level else 0.0
-            compiled.choose(
-                distance,
-                index.astype(np.int64),
-                clear,
-                number,
-                int(self.starts[level]),
-                reach,
-                chosen,
-                filled,
-            )
+            start, index = int(self.starts[level]), index.astype(np.int64)
+            compiled.choose(distance, index, clear, number, start, reach, chosen, filled)
         return chosen, filled
 
     def lists(self, centres: Array, wanted: Sequence[int]) -> list[Index]:

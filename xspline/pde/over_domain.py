@@ -30,8 +30,8 @@ from xspline.pde.text.equation import Equation, Power
 from xspline.pde.text.symbols import Names
 from xspline.residuals.assumptions import CHANCE
 from xspline.solve.errors import warn
-from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.smoothing.fit import centred
+from xspline.threads import single_threaded_blas
 
 ASSUMPTIONS = {
     "profile": "stderr and the 95 % interval assume independent errors of the observations, with variances in "

@@ -1,10 +1,10 @@
 """Solve: from sums and a penalty to coefficients. Host NumPy; the only room that uses SciPy."""
 
+from xspline.solve.costs import Resources as Resources
 from xspline.solve.errors import ConvergenceError as ConvergenceError
 from xspline.solve.errors import FitWarning as FitWarning
 from xspline.solve.errors import SingularSystemError as SingularSystemError
 from xspline.solve.errors import TooLargeError as TooLargeError
-from xspline.solve.parallel import Resources as Resources
 from xspline.solve.penalties.roughness import Penalty as Penalty
 from xspline.solve.penalties.roughness import Ridge as Ridge
 from xspline.solve.penalties.roughness import Roughness as Roughness

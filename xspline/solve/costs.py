@@ -1,8 +1,15 @@
-"""The cost model by which a solver is chosen: flops and bytes, each constant with its unit and where it comes from."""
+"""What a solve may use, and the cost model by which a solver is chosen, each constant with its unit and its source."""
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from xspline.threads import cores
 
 
 @dataclass(frozen=True)
@@ -101,3 +108,51 @@ class CostModel:
 
 
 COSTS = CostModel()
+DeviceArray = Any  # of the array namespace of a GPU
+
+
+class Gpu(Protocol):
+    """A GPU and its array namespace."""
+
+    @property
+    def xp(self) -> Any: ...
+
+    def put(self, array: NDArray[Any]) -> DeviceArray:
+        """A host array on the GPU."""
+
+    def get(self, array: DeviceArray) -> NDArray[Any]:
+        """An array of the GPU on the host."""
+
+    @property
+    def memory(self) -> float:
+        """Bytes of memory of the GPU."""
+
+    def cholesky(self, matrix: DeviceArray) -> DeviceArray:
+        """L with L Lᵀ = A, [P, P]; zeros above the diagonal. LinAlgError where A is not positive definite."""
+
+    def triangular(self, root: DeviceArray, rhs: DeviceArray, transposed: bool) -> DeviceArray:
+        """L⁻¹ or, transposed, L⁻ᵀ times [P, m]."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a solve may use."""
+
+    cores: int
+    memory: float  # bytes, on the host
+    # the device of dense systems that fit there and are worth the transfer; small or structured ones stay on the host
+    gpu: Gpu | None = None
+    costs: CostModel = COSTS  # what solvers cost here
+
+    def bytes_kept(self, again: bool) -> float:
+        """Bytes of factorisations that are kept: much where they are used again and again; the rest is made again."""
+        return self.memory / 4 if again else self.costs.kept_bytes
+
+    @staticmethod
+    def here() -> Resources:
+        """The cores of this process and the memory of this machine, infinite where it does not say; no GPU."""
+        try:
+            memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        except (AttributeError, ValueError, OSError):
+            memory = math.inf
+        return Resources(cores(), memory)

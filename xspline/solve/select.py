@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xspline.solve.batch import distinct
+from xspline.solve.costs import Resources
 from xspline.solve.direct.band import Ordering, band_operations, narrowest
 from xspline.solve.direct.cholesky import PANEL
 from xspline.solve.direct.device import gpu_room
@@ -16,7 +17,6 @@ from xspline.solve.direct.solver import side_by_side
 from xspline.solve.errors import TooLargeError
 from xspline.solve.kronecker.product import Product, nearly_split, product_of, ridge_of, split
 from xspline.solve.multigrid.schwarz import inverse_costs
-from xspline.solve.parallel import Resources
 from xspline.solve.system import Choice
 from xspline.spaces import Frame
 from xspline.sums import Gram

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
+from xspline.solve.costs import Resources
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.device import gpu_room
 from xspline.solve.direct.solver import Direct
@@ -20,7 +21,6 @@ from xspline.solve.kronecker.pcg import FastDiagonal
 from xspline.solve.kronecker.product import nearly_split, product_of, ridge_of, split
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.krylov import DRAW_TOLERANCE
-from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalties.roughness import Penalty
 from xspline.solve.progress import told
 from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, candidates
@@ -28,6 +28,7 @@ from xspline.solve.system import Choice, Factorisation, System
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 from xspline.sums.integrals import mass
+from xspline.threads import on_cores, single_threaded_blas
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from xspline.solve.costs import CostModel
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.krylov import DRAW_TOLERANCE
-from xspline.solve.parallel import single_threaded_blas
 from xspline.spaces import Frame
 from xspline.sums import Gram
+from xspline.threads import single_threaded_blas
 
 Array = NDArray[np.float64]
 Draw: TypeAlias = Callable[[tuple[int, ...]], Array]

@@ -48,7 +48,8 @@ class _Pairs:
         spanned = {axis for span in series.spans for axis in span} | set(series.batch_axes)
         pools = any(n > 1 and axis not in spanned for axis, n in enumerate(block.values.shape))
         # Of lines that are pooled gaps may differ, and G is a product all the same.
-        along = None if pools else _alone(plain.gram, k)
+        alone = [f for f in plain.gram.terms[0] if f.axes == (k,) and math.prod(f.batch) == 1]
+        along = alone[0] if alone and len(plain.gram.terms) == 1 and not pools else None
         totals, scalars = lines.summed(weight.ravel(), cut, grams=along is None)
         slots = [slot for slot, own in enumerate(scalars) if own[:, 2].any()]
         if along is None:
@@ -153,12 +154,6 @@ class _Pairs:
         before = known or (Sums.zero(frame, batch),) * len(self.slots)
         slots = zip(before, self.slots, strict=True)
         return tuple(Sums.merge([s for s in (a, *own) if s.gram.terms] or [a], frame) for a, own in slots)
-
-
-def _alone(gram: Gram, k: int) -> Factor | None:
-    """Return the factor of one coefficient axis alone, shared by the batch; None where G is no product with it."""
-    factors = [f for f in gram.terms[0] if f.axes == (k,) and math.prod(f.batch) == 1]
-    return factors[0] if len(gram.terms) == 1 and factors else None
 
 
 def remembered(block: Block, plain: Sums, space: Space, series: Series) -> Memory:

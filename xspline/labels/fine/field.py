@@ -14,6 +14,7 @@ import xarray as xr
 from xspline.kriging.nearby import DENSE, Nearby
 from xspline.labels.read.targets import Target
 from xspline.spaces import Space
+from xspline.threads import on_one_core
 
 Array = np.ndarray
 
@@ -173,13 +174,15 @@ class Fine:
         shape = tuple(batch.values())
         member = xr.DataArray(np.arange(math.prod(shape)).reshape(shape), dims=tuple(batch))
         columns = [*self._columns(space, target), member]
+        own = functools.partial(function, self)
         if target.chunks is not None:
+            own = functools.partial(on_one_core, own)
             sizes_of = [target.chunk_sizes(column.dims, column.shape) for column in columns]
             columns = [
                 c.chunk(dict(zip(c.dims, n, strict=True))) for c, n in zip(columns, sizes_of, strict=True)
             ]
         out = xr.apply_ufunc(
-            functools.partial(function, self),
+            own,
             *columns,
             output_core_dims=[()] * len(types),
             dask="parallelized",

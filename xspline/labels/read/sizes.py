@@ -159,7 +159,8 @@ def _positions(coordinates: Sequence[Labels]) -> int:
 def _widths(labels: Mapping[str, Labels]) -> dict[str, float]:
     """Return the relative numbers of cells that make cells of the plane square; 1 along other coordinates."""
     plane = {n: x for n, x in labels.items() if x.direction in ("X", "Y")}
-    if len(plane) < 2 or not _comparable([x.axis for x in plane.values()]):
+    roles, units = {x.axis.role for x in plane.values()}, {x.axis.units for x in plane.values()}
+    if len(plane) < 2 or not (roles == {"latitude", "longitude"} or (roles == {""} and len(units) == 1)):
         return dict.fromkeys(labels, 1.0)
     spans = {n: x.extent[1] - x.extent[0] for n, x in plane.items()}
     latitude = next((x for x in plane.values() if x.axis.role == "latitude"), None)
@@ -168,9 +169,3 @@ def _widths(labels: Mapping[str, Labels]) -> dict[str, float]:
         spans = {n: span * (middle if plane[n].axis.role == "longitude" else 1) for n, span in spans.items()}
     longest = max(spans.values())
     return {n: spans.get(n, longest) / longest for n in labels}
-
-
-def _comparable(axes: Sequence[Axis]) -> bool:
-    """Return whether lengths along two axes measure the same: latitude and longitude, or equal units."""
-    roles = {axis.role for axis in axes}
-    return roles == {"latitude", "longitude"} or (roles == {""} and len({axis.units for axis in axes}) == 1)

@@ -24,7 +24,7 @@ from xspline.pde.text import unit_powers
 from xspline.pde.text.equation import Equation
 from xspline.pde.text.symbols import Names, checked_known
 from xspline.solve import TooLargeError
-from xspline.solve.parallel import single_threaded_blas
+from xspline.threads import single_threaded_blas
 
 AS_GOOD = 2.0  # of BIC above the best: such models are as good (Kass and Raftery 1995: not worth a mention)
 LONG_NAMES = {
@@ -289,9 +289,10 @@ def _dataset(
     derived, remarks = unit_powers.of_parameters(equation, units_of_names(equation, given, field))
     written = [candidates.written(row.model.subset, row.value.tolist()) for row in rows]
     doubt = _doubt(rows, models, candidates.response)
+    alike = [text for row, text in zip(rows[1:], written[1:], strict=True) if row.as_good and not doubt]
     checks = [
         doubt,
-        *([] if doubt else _alike(rows, written)),
+        *([f"the data do not tell it from {', nor from '.join(alike)}"] if alike else []),
         *rows[0].remarks,
         *of_the_space([equation], field, ENOUGH),
         *remarks,
@@ -335,9 +336,3 @@ def _doubt(rows: Sequence[ShownModel], models: Library, response: str) -> str:
     if not (np.abs(rows[0].value) > rows[0].stderr).all():
         return "no equation is claimed: constants of the best are smaller than their errors, or have none"
     return ""
-
-
-def _alike(rows: Sequence[ShownModel], written: Sequence[str]) -> list[str]:
-    """Return which models are as good as the best."""
-    others = [text for row, text in zip(rows[1:], written[1:], strict=True) if row.as_good]
-    return [f"the data do not tell it from {', nor from '.join(others)}"] if others else []

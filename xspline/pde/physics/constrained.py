@@ -26,10 +26,10 @@ from xspline.pde.text.symbols import Names
 from xspline.solve import Choice, Factorisation, Ridge, Solution
 from xspline.solve.direct.cholesky import BandCholesky
 from xspline.solve.errors import warn
-from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.system import DirectSystem, Draw
 from xspline.spaces import Frame
 from xspline.sums import Gram, matrix_entries, outer_pairs
+from xspline.threads import single_threaded_blas
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -32,12 +32,12 @@ from xspline.residuals.assumptions import CHANCE
 from xspline.solve import Choice, Factorisation, Penalty, Roughness, Solution
 from xspline.solve.direct.cholesky import TINY
 from xspline.solve.errors import nothing_determined, warn
-from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.penalties.roughness import spline_degrees
 from xspline.solve.progress import told
 from xspline.solve.smoothing.fit import centred
 from xspline.spaces import Space
 from xspline.sums import Gram
+from xspline.threads import single_threaded_blas
 
 REML, HARD = "reml", "hard"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from xspline.solve.costs import DeviceArray, Gpu, Resources
 from xspline.solve.direct.band import Ordering, gather_entries
 from xspline.solve.direct.cholesky import Array, Cholesky, Which, unit_scale
-from xspline.solve.parallel import DeviceArray, Gpu, Resources
 
 
 class DeviceCholesky(Cholesky):

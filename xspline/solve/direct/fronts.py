@@ -23,7 +23,7 @@ from xspline.solve.direct.band import Ordering
 from xspline.solve.direct.cholesky import Array, Cholesky, Which, unit_scale
 from xspline.solve.direct.dissection import Node, Run, Tree
 from xspline.solve.direct.lapack import divide, downdate, potrf
-from xspline.solve.parallel import run
+from xspline.threads import run
 
 
 class DissectionCholesky(Cholesky):

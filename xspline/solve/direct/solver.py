@@ -15,15 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.batch import distinct, taken
+from xspline.solve.costs import Resources
 from xspline.solve.direct.band import Ordering, band, band_operations, narrowest, stripes
 from xspline.solve.direct.cholesky import Array, BandCholesky, BatchCholesky, Cholesky
 from xspline.solve.direct.device import DeviceCholesky
 from xspline.solve.direct.dissection import LEAF, Cost, Tree, cost_of, tree_of
 from xspline.solve.direct.fronts import DissectionCholesky
-from xspline.solve.parallel import Resources, on_cores, ranges, run, single_threaded_blas
 from xspline.solve.system import DirectSystem, columns_of
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram
+from xspline.threads import on_cores, ranges, run, single_threaded_blas
 
 Factors: TypeAlias = Cholesky | BatchCholesky
 R = TypeVar("R")

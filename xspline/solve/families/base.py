@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from xspline.solve.costs import Resources
 from xspline.solve.direct.cholesky import TINY, Array, tolerance
 from xspline.solve.families.determinant import Determinant, axis_spectrum, pinned
-from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty
 from xspline.spaces import Space
 from xspline.sums import Gram

@@ -25,9 +25,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from scipy import linalg
 
+from xspline.solve.costs import Resources
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.kronecker.product import dense_of
-from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty
 from xspline.solve.solution import factorise
 from xspline.solve.system import Factorisation

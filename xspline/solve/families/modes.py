@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 from scipy import linalg
 
+from xspline.solve.costs import Resources
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
 from xspline.solve.families.base import Family
@@ -34,7 +35,6 @@ from xspline.solve.kronecker.product import (
 )
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.kronecker.spectral import Eigen
-from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty, Roughness, spline_degrees
 from xspline.solve.penalties.sobolev import Sobolev, multi_indices
 from xspline.solve.penalties.space_time import SpaceTime, observed_times, without

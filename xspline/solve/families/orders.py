@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
+from xspline.solve.costs import Resources
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.families.base import Family
 from xspline.solve.families.determinant import Determinant, Spectrum, axis_spectrum, nullity, spectrum
-from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import AUTOMATIC, Penalty, Roughness, spline_degrees
 from xspline.solve.penalties.sea import Sea
 from xspline.solve.penalties.sobolev import Sobolev, multi_indices

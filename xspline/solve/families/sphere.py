@@ -10,11 +10,11 @@ from functools import cached_property
 import numpy as np
 from scipy import linalg
 
+from xspline.solve.costs import Resources
 from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.families.base import STIFFEST, WEAKEST, Bounds, Family
 from xspline.solve.families.determinant import Known, Spectrum, axis_spectrum
 from xspline.solve.kronecker.product import dense_of
-from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Roughness
 from xspline.solve.penalties.sphere import NAME, Sphere, factors, sphere_of
 from xspline.spaces import Space

@@ -9,9 +9,9 @@ import numpy as np
 
 from xspline.solve.costs import COSTS
 from xspline.solve.direct.band import Array, Integers
-from xspline.solve.parallel import run
 from xspline.spaces import Frame
 from xspline.sums.factor import matrix_entries
+from xspline.threads import run
 
 
 class Operator:

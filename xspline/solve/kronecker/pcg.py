@@ -35,10 +35,10 @@ from xspline.solve.krylov import (
     refined,
     times,
 )
-from xspline.solve.parallel import ranges, run, single_threaded_blas
 from xspline.solve.system import PerturbedSystem
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram
+from xspline.threads import ranges, run, single_threaded_blas
 
 Term = tuple[float, tuple[int, ...]]
 # Eigenvectors of an axis, a root for each along another, and these axes.

@@ -20,12 +20,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.costs import Resources
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.dissection import dissects
 from xspline.solve.direct.solver import Direct
 from xspline.solve.kronecker.product import AxisGroup, Split, alone, dense_of, within
 from xspline.solve.kronecker.spectral import Eigen, eigen, eigenvalues, pencil, rotate
-from xspline.solve.parallel import Resources
 from xspline.solve.system import DirectSystem
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram, digest_key

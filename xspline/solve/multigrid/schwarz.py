@@ -21,7 +21,7 @@ import numpy as np
 from xspline.solve.costs import COSTS
 from xspline.solve.direct.band import Array, Integers
 from xspline.solve.multigrid.spaces import AxisLevel, pair_places
-from xspline.solve.parallel import ranges, rounds_of, run
+from xspline.threads import ranges, rounds_of, run
 
 MAX_SUBDOMAIN = 700  # coefficients
 

@@ -21,8 +21,8 @@ from xspline.solve.kronecker.operator import Operator
 from xspline.solve.krylov import norm_of
 from xspline.solve.multigrid.schwarz import Schwarz
 from xspline.solve.multigrid.spaces import AxisLevel, PenaltyTerms, pair_projection, prolongation, times_axis
-from xspline.solve.parallel import single_threaded_blas
 from xspline.spaces import Frame
+from xspline.threads import single_threaded_blas
 
 COARSEST = 3000  # coefficients of a system that needs no coarser one
 WEAK = 1.0 / 12.0  # strength of an axis, relative to the strongest, below which it is not coarsened yet

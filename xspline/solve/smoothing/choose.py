@@ -10,13 +10,13 @@ from functools import cached_property
 
 import numpy as np
 
+from xspline.solve.costs import Resources
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import ConvergenceError, SingularSystemError, nothing_determined, warn
 from xspline.solve.families.base import WEAKEST, Bounds, Family
 from xspline.solve.families.modes import SpaceTimes
 from xspline.solve.families.orders import SingleOrder, several_orders, smoothed
 from xspline.solve.multigrid.spaces import coarser
-from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of
 from xspline.solve.progress import LOGGER, tell, told
 from xspline.solve.select import NEARLY_SEPARABLE
@@ -29,6 +29,7 @@ from xspline.solve.smoothing.resolution import Resolution, gap_error, resolution
 from xspline.solve.system import Choice, Factorisation
 from xspline.spaces import Space
 from xspline.sums import Sums, leave_one_out
+from xspline.threads import on_cores, single_threaded_blas
 
 # The step in log λ, or in the logarithm of a scale, that ends a search of a large problem. The score is off by the
 # order of its square.
@@ -255,7 +256,9 @@ class Problem:
         if self.method == "holders":
             point: Score = Holders(own, self._without_each, rho, self.included)
         else:
-            point = self._of_fit(own, rho, self.included)
+            estimated = NearReml if self.choice.name == NEARLY_SEPARABLE else Estimated
+            exact: type[OfFit] = Reml if self.method == "reml" else Gcv
+            point = (exact if self.choice.exact else estimated)(own, rho, self.included)
         self.included = point.included
         self.steps += 1
         strengths = zip(self.model.family.parameters, np.exp(rho).tolist(), strict=True)
@@ -264,13 +267,6 @@ class Problem:
         LOGGER.info("%s step %d: lambda %s", self.method, self.steps, found)
         tell(f"{self.method} step {self.steps}: lambda {found}")
         return point
-
-    @property
-    def _of_fit(self) -> type[OfFit]:
-        """The score of one fit."""
-        if not self.choice.exact:
-            return NearReml if self.choice.name == NEARLY_SEPARABLE else Estimated
-        return Reml if self.method == "reml" else Gcv
 
     @cached_property
     def _without_each(self) -> list[tuple[Model, Sums]]:

@@ -6,13 +6,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from xspline.solve.batch import distinct
+from xspline.solve.costs import Resources
 from xspline.solve.errors import TooLargeError
 from xspline.solve.families.base import Family
 from xspline.solve.families.modes import SpaceTimes, space_times
 from xspline.solve.families.orders import OverSea, SeveralOrders, SingleOrder, several_orders, smoothed
 from xspline.solve.families.sphere import OnSphere
 from xspline.solve.kronecker.product import nearly_split
-from xspline.solve.parallel import Resources
 from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of, spline_degrees
 from xspline.solve.penalties.sobolev import Sobolev
 from xspline.solve.penalties.space_time import SpaceTime

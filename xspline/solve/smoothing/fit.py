@@ -19,11 +19,11 @@ from functools import cached_property
 
 import numpy as np
 
+from xspline.solve.costs import Resources
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.families.base import Family
 from xspline.solve.families.determinant import Factorised, products
 from xspline.solve.krylov import PROBE_TOLERANCE
-from xspline.solve.parallel import Resources
 from xspline.solve.solution import factorise
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from xspline.solve.costs import Resources
 from xspline.solve.direct.cholesky import Array
-from xspline.solve.parallel import Resources, single_threaded_blas
 from xspline.solve.penalties.roughness import Penalty
 from xspline.solve.smoothing.fit import SMALLEST, centred
 from xspline.solve.solution import Solution, solve
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 from xspline.sums.memory import whitened
+from xspline.threads import single_threaded_blas
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,11 +20,11 @@ import numpy as np
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.krylov import TOLERANCE, conjugate_gradients
-from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.penalties.roughness import Penalty
 from xspline.solve.solution import Solution
 from xspline.spaces import Space
 from xspline.sums import Sums
+from xspline.threads import single_threaded_blas
 
 
 @dataclass(frozen=True, eq=False)

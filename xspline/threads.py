@@ -1,80 +1,27 @@
-"""Resources of a solve (cores, memory, GPU), threads whose results do not depend on their number, and those of BLAS.
+"""Threads whose results do not depend on their number, and those of BLAS.
 
 Work is split so that no two pieces write to one place.
 
-What is added where, and in which order, depends on the split alone, and BLAS takes one thread wherever the room calls
-it: the same bits on any number of threads, and whatever else runs in the process.
+What is added where, and in which order, depends on the split alone, and BLAS takes one thread wherever a room calls it
+between: the same bits on any number of threads, and whatever else runs in the process.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import LibController, ThreadpoolController
 
-from xspline.solve.costs import COSTS, CostModel
-
 MAX_THREADS = 16
-DeviceArray = Any  # of the array namespace of a GPU
-
-
-class Gpu(Protocol):
-    """A GPU and its array namespace."""
-
-    @property
-    def xp(self) -> Any: ...
-
-    def put(self, array: NDArray[Any]) -> DeviceArray:
-        """A host array on the GPU."""
-
-    def get(self, array: DeviceArray) -> NDArray[Any]:
-        """An array of the GPU on the host."""
-
-    @property
-    def memory(self) -> float:
-        """Bytes of memory of the GPU."""
-
-    def cholesky(self, matrix: DeviceArray) -> DeviceArray:
-        """L with L Lᵀ = A, [P, P]; zeros above the diagonal. LinAlgError where A is not positive definite."""
-
-    def triangular(self, root: DeviceArray, rhs: DeviceArray, transposed: bool) -> DeviceArray:
-        """L⁻¹ or, transposed, L⁻ᵀ times [P, m]."""
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What a solve may use."""
-
-    cores: int
-    memory: float  # bytes, on the host
-    # the device of dense systems that fit there and are worth the transfer; small or structured ones stay on the host
-    gpu: Gpu | None = None
-    costs: CostModel = COSTS  # what solvers cost here
-
-    def bytes_kept(self, again: bool) -> float:
-        """Bytes of factorisations that are kept: much where they are used again and again; the rest is made again."""
-        return self.memory / 4 if again else self.costs.kept_bytes
-
-    @staticmethod
-    def here() -> Resources:
-        """The cores of this process and the memory of this machine, infinite where it does not say; no GPU."""
-        try:
-            memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-        except (AttributeError, ValueError, OSError):
-            memory = math.inf
-        return Resources(cores(), memory)
 
 
 def cores() -> int:
@@ -85,19 +32,22 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-# --- pieces of work
-
 _granted: ContextVar[int | None] = ContextVar("cores that a solve may use", default=None)
+
+
+def threads() -> int:
+    """Return how many threads work may take here."""
+    return min(_granted.get() or cores(), MAX_THREADS)
 
 
 def run(
     piece: Callable[[int, int], Any], rounds: Sequence[Sequence[tuple[int, int]]], *, split: bool = True
 ) -> None:
     """Call piece(first, last) for all ranges: round after round, those of one round at the same time."""
-    threads = min(_granted.get() or cores(), MAX_THREADS)
+    number = threads()
     for ranges in rounds:
-        if split and len(ranges) > 1 and threads > 1:
-            list(_pool(os.getpid(), threads).map(lambda span: piece(*span), ranges))
+        if split and len(ranges) > 1 and number > 1:
+            list(_pool(os.getpid(), number).map(lambda span: piece(*span), ranges))
         else:
             for first, last in ranges:
                 piece(first, last)
@@ -111,6 +61,12 @@ def on_cores(count: int) -> Iterator[None]:
         yield
     finally:
         _granted.reset(token)
+
+
+def on_one_core(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function returns within `on_cores(1)`, as a task among many of a scheduler."""
+    with on_cores(1):
+        return function(*arguments)
 
 
 @functools.lru_cache(maxsize=4)

@@ -9,13 +9,14 @@ from threading import Event, Thread
 
 import numpy as np
 import pytest
+import xarray as xr
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from xspline.solve import Penalty, Ridge, Roughness, choose, parallel, solve
-from xspline.solve.parallel import single_threaded_blas
+from tests.solve.cases import Case, gaps, grid, space_of, static
+from xspline import threads
+from xspline.solve import Penalty, Ridge, Roughness, choose, solve
 from xspline.sums import Gram, Sums
-
-from .cases import Case, gaps, grid, space_of, static
+from xspline.threads import on_cores, single_threaded_blas
 
 SPACE = space_of("cubic", "circle", "cubic")
 SMOOTH = Roughness(1e-3)
@@ -66,15 +67,15 @@ def test_same_bits_on_one_and_on_more_threads_of_blas(name: str) -> None:
 
 def test_a_choice_of_smoothing_has_the_same_bits_on_more_threads_of_blas() -> None:
     sums, choices = sums_of("banded", 0), []
-    for threads in (1, 4):
-        with threadpool_limits(threads):
+    for number in (1, 4):
+        with threadpool_limits(number):
             choices.append(choose(sums, SPACE, Roughness("reml")))
     ours, theirs = choices
     assert ours.penalty == theirs.penalty and ours.score == theirs.score
 
 
 def test_the_last_one_to_leave_restores_the_threads_of_blas() -> None:
-    if not parallel._libraries()[0]:
+    if not threads._libraries()[0]:
         pytest.skip(
             "BLAS over OpenMP has a number of threads for each thread that calls it, none for the process"
         )
@@ -104,3 +105,13 @@ def test_an_error_restores_the_threads_of_blas() -> None:
         with pytest.raises(ValueError, match="within"), single_threaded_blas():
             raise ValueError("within")
         assert threads_of_blas() == before
+
+
+def test_neighbours_predict_the_same_bits_on_any_number_of_threads() -> None:
+    x = np.linspace(0, 9, 36)
+    values = np.sin(x)[:, None] * np.cos(2 * x) + 0.1 * np.random.default_rng(0).standard_normal((36, 36))
+    field = xr.DataArray(values, {"y": x, "x": x}, name="u").spline.fit(seconds=1)
+    one, three = (on_cores(n)(field.predict)(x=x + 0.1, stderr=True, extrapolate=True) for n in (1, 3))
+    xr.testing.assert_identical(one, three)
+    chunked = field.predict(x=x + 0.1, stderr=True, extrapolate=True, chunks={"x": -1, "y": -1})
+    xr.testing.assert_identical(chunked.compute(), one)
