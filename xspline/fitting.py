@@ -246,14 +246,16 @@ def _fits_in(observed: list[Observations]) -> bool:
 
 def _check_fine(compute: bool, holder: Any, support: Any) -> None:
     """Raise ValueError where a fine field cannot be had."""
-    refused = {
-        "is fitted to the values, at once: leave out compute=False, or fine=True": not compute,
-        "is fitted to values, which holders do not share: leave out holder=, or fine=True": holder
-        is not None,
-        "takes its neighbours for values at points: leave out fine=True, or support=": has_cells(support),
-    }
-    for why in (why for why, so in refused.items() if so):
-        raise ValueError(f"a fine field {why}")
+    if not compute:
+        raise ValueError(
+            "a fine field is fitted to the values, at once: leave out compute=False, or fine=True"
+        )
+    if holder is not None:
+        raise ValueError(
+            "a fine field takes values, which holders do not share: leave out holder=, or fine=True"
+        )
+    if has_cells(support):
+        raise ValueError("a fine field takes points, not means over cells: leave out support=, or fine=True")
 
 
 @checked

@@ -32,7 +32,7 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-_granted: ContextVar[int | None] = ContextVar("cores that a solve may use", default=None)
+_granted: ContextVar[int | None] = ContextVar("cores that work may take", default=None)
 
 
 def threads() -> int:

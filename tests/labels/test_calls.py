@@ -41,7 +41,7 @@ def test_independent_fits_are_behind(field: xs.Field[xr.DataArray]) -> None:
 
 
 def test_labels_that_do_not_go_with_the_coordinates_are_refused(field: xs.Field[xr.DataArray]) -> None:
-    with pytest.raises(TypeError, match=r"field\(x, y\) takes labels of each .* in this order, and 1 were"):
+    with pytest.raises(TypeError, match=r"\(x, y\) takes labels of each .* in this order, and 1 were given"):
         field(np.zeros(3))
     both = xr.Dataset({n: ("x", np.sin(X)) for n in "uv"}, {"x": X}).spline.fit(x=8, penalty=0.1)
     with pytest.raises(TypeError, match=r"a field of u, v; by name: field.predict\(x=...\).* field\['u'\]"):

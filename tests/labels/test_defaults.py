@@ -190,7 +190,7 @@ def test_degrees_north_is_a_latitude_however_it_is_spelt(units: str) -> None:
 def test_latitudes_that_are_data_variables_are_named_where_only_time_is_fitted() -> None:
     dataset = zeros(("time", "y", "x"), {"time": days(30)}, y=3, x=4).to_dataset()
     dataset["a"] = (("y", "x"), np.zeros((3, 4)), {"units": "degrees_north"})
-    with pytest.warns(UserWarning, match=r"a .*; to fit one field over a: ds.set_coords\(\[.a.\]\)"):
+    with pytest.warns(UserWarning, match=r"a .*'x'\); to fit .* over a: ds.set_coords\(\['a'\]\)"):
         dataset.spline.space()
 
 

@@ -131,7 +131,7 @@ def test_merged_statistics_and_files_know_the_noise(tmp_path: Path) -> None:
 def test_new_observations_have_weights() -> None:
     data = wave()
     field = data.spline.fit(x=12, weights=xr.full_like(data, 4.0))
-    with pytest.raises(ValueError, match=r"new=True: 'u' was fitted with weights, 4 on average; pass that"):
+    with pytest.raises(ValueError, match=r"'u' was fitted with weights, 4 on average; pass that of"):
         field.interval(new=True)
     sigma, stderr = float(field.summary().sigma), field.stderr()
     factor = half(field.interval()) / stderr

@@ -448,7 +448,7 @@ def test_terms_beside_a_fine_field_have_errors() -> None:
     at = xr.DataArray([1.0], {"time": time[7:8]})
     summed = trend.functional(at, stderr=True).sst_functional_stderr.item()
     assert summed == pytest.approx(trend.stderr(time=time[7:8]).item(), rel=1e-8)
-    with pytest.raises(ValueError, match="method='draws': the errors of a field with a fine part, and of"):
+    with pytest.raises(ValueError, match="'draws': the errors of a field with a fine part, and of terms"):
         trend.mean("time", stderr=True, method="draws")
 
 

@@ -204,7 +204,7 @@ def test_batch_members_have_errors_of_their_own() -> None:
 
 
 def test_stderr_and_sample_refuse_bad_requests(field: xs.Field, product: xr.DataArray) -> None:
-    with pytest.raises(ValueError, match="method='bootstrap' is unknown; use one of 'exact', 'draws',"):
+    with pytest.raises(ValueError, match="'bootstrap' is unknown; use one of 'exact', 'draws', 'jackknife'"):
         field.stderr(GRID, method="bootstrap")
     with pytest.raises(ValueError, match="number of draws is an integer, at least 1"):
         field.sample(0)

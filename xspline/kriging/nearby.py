@@ -350,7 +350,7 @@ class Nearby:
         combination = np.tile(factors, n)
         mean, variance, left, trust = np.empty(n), np.zeros(n), np.zeros(n), np.empty(n)
         size, (inverse, amplitude) = np.empty(len(chosen)), model.between(p.spread)
-        table = model.table
+        table = model.table  # It is made once, before threads ask for it.
 
         def piece(first: int, last: int) -> None:
             compiled.predictions(
