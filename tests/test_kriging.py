@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import xspline as xs
+from xspline.kriging.fitting import Observed, alike
 from xspline.kriging.likelihood import Window, Windows
 from xspline.kriging.model import STEP, Model, matern
+from xspline.kriging.places import Places
 from xspline.kriging.pyramid import metric_of
 
 
@@ -118,3 +121,30 @@ def test_widths_of_two_halves_agree() -> None:
     values = np.sin(places[:, 0]) + np.cos(places[:, 1] * 4) + rng.normal(0, 0.3, 20_000)
     a, b = (metric_of(places[i::2], values[i::2], np.arange(2), is_round=False) for i in (0, 1))
     np.testing.assert_allclose(a / a[0], b / b[0], rtol=0.1)
+
+
+def test_observations_that_vary_as_one_are_counted() -> None:
+    rng = np.random.default_rng(0)
+    at = np.stack(np.meshgrid(*[np.arange(120.0)] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
+
+    def count(values: np.ndarray) -> float:
+        return alike([Observed(at, values, np.ones(len(at)))], Places(2))
+
+    squares = np.kron(rng.normal(size=(24, 24)), np.ones((5, 5))).ravel()
+    assert 1 <= count(rng.normal(size=len(at))) < 1.5
+    assert 15 < count(squares) < 35  # 25 in each square
+
+
+def test_season_and_trend_take_no_weather_for_signal() -> None:
+    """Of a region with errors AR(1) .8, neighbours along time share some; of one with independent errors none do."""
+    rng, chosen = np.random.default_rng(0), {}
+    time = np.arange("2000-01", "2020-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    coords = {"time": time, "lat": 2.0 * np.arange(5), "lon": 150 + 2.0 * np.arange(6)}
+    white = rng.normal(size=(240, 5, 6))
+    for rho in (0.0, 0.8):
+        errors = white.copy()
+        for k in range(1, 240):
+            errors[k] = rho * errors[k - 1] + np.sqrt(1 - rho**2) * white[k]
+        fit = xs.fit(xr.DataArray(errors, coords, tuple(coords), "u")).fits["u"]
+        chosen[rho] = fit.choice.get("alike", 1.0)
+    assert chosen[0.0] < 1.5 < 3 < chosen[0.8] < 20

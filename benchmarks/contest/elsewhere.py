@@ -1,6 +1,6 @@
 """Sets that no default was chosen on, from public collections; to be put beside the others by whoever runs them.
 
-`eraint_uvz.nc` is in pydata/xarray-data; `A1B_north_america.nc`, `SOI_Darwin.nc` and NEMO's file in
+`eraint_uvz.nc` is in pydata/xarray-data; `A1B_north_america.nc`, `ostia_monthly.nc` and NEMO's file in
 SciTools/iris-sample-data (NetCDF 4: xarray needs h5netcdf or netCDF4 for them); the tables in fatiando/verde.
 """
 
@@ -63,9 +63,10 @@ def nemo(dataset: xr.Dataset) -> xr.DataArray:
     return sst.where(sst != 0).rename(nav_lat="lat", nav_lon="lon")
 
 
-def scenario(dataset: xr.Dataset) -> xr.DataArray:
+def alone(name: str) -> Callable[[xr.Dataset], xr.DataArray]:
+    """Read a variable with its coordinates of space and time alone."""
     kept = ("time", "latitude", "longitude")
-    return dataset.air_temperature.drop_vars([c for c in dataset.air_temperature.coords if c not in kept])
+    return lambda dataset: dataset[name].drop_vars([c for c in dataset[name].coords if c not in kept])
 
 
 ELSEWHERE: dict[str, Product] = {
@@ -77,8 +78,12 @@ ELSEWHERE: dict[str, Product] = {
         {"y": 10, "x": 10},
     ),
     "A1B": Product(
-        "A1B_north_america.nc", "240 years; blocks of 6 × 6 cells, 10 years", scenario, (), ("nearest", RBF),
-        {"time": slice(None, None, 20)}, {"latitude": 6, "longitude": 6, "time": 10},
+        "A1B_north_america.nc", "240 years; blocks of 6 × 6 cells, 10 years", alone("air_temperature"), (),
+        ("nearest", RBF), {"time": slice(None, None, 20)}, {"latitude": 6, "longitude": 6, "time": 10},
+    ),
+    "OSTIA": Product(
+        "ostia_monthly.nc", "5° S to 5° N, 54 months; blocks of 6 × 12 cells, 6 months", alone("surface_temperature"),
+        (), ("nearest", RBF), {"longitude": slice(None, None, 8)}, {"latitude": 6, "longitude": 12, "time": 6},
     ),
     "Baja": Table(
         "baja-bathymetry.csv.xz", "ship tracks, every 20th; blocks of half a degree", points("bathymetry_m", 20),

@@ -307,7 +307,7 @@ def test_a_coarse_field_has_few_functions_where_coordinates_have_the_fewest() ->
     coords = {name: np.arange(float(n)) for name, n in sizes.items()} | {"time": time}
     data = xr.DataArray(np.broadcast_to(0.0, tuple(sizes.values())), coords, tuple(sizes))
     counts = {name: basis.size for name, basis in coarse_for(data).items() if isinstance(basis, xs.BSpline)}
-    assert counts == {"lat": 4, "lon": 4, "depth": 18}
+    assert counts == {"lat": 4, "lon": 4, "depth": 75}
 
 
 @pytest.mark.parametrize("calendar", ["360_day", "noleap", "all_leap", "julian", "standard"])

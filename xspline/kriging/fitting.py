@@ -12,9 +12,9 @@ import numpy as np
 
 from xspline.kriging.likelihood import Window, Windows, lively, local_scales
 from xspline.kriging.model import Model
-from xspline.kriging.nearby import DENSE, NEIGHBOURS, NORMAL, Nearby, pyramid_of
+from xspline.kriging.nearby import DENSE, NEIGHBOURS, NORMAL, TAKEN, Nearby, cells_beyond, pyramid_of
 from xspline.kriging.places import Places
-from xspline.kriging.pyramid import Array, Index, Pyramid, metric_of
+from xspline.kriging.pyramid import Array, Grid, Index, Level, Pyramid, metric_of
 from xspline.kriging.search import SLOPED, SMOOTHEST, Prior, likeliest
 
 #: Items of windows: half of these see only observations, half all levels.
@@ -63,6 +63,24 @@ class Observed(NamedTuple):
         values = np.bincount(own, self.weights * self.values) / weights
         within = float(np.mean(self.weights * (self.values - values[own]) ** 2))
         return Observed(self.coordinates[first], values, weights, (count / weights.size, within))
+
+
+def alike(members: Sequence[Observed], places: Places) -> float:
+    """Return how many observations vary as one, of the largest member of a batch.
+
+    It is the variance of sums over the largest cells, beside that of sums of as many independent observations.
+    """
+    largest = max(members, key=lambda member: member.values.size).in_order().at_few_places()
+    values, weights = largest.values, largest.weights
+    if values.size <= DENSE:
+        return 1.0
+    at = places(largest.coordinates)
+    some = np.sort(np.random.default_rng(0).permutation(values.size)[:TAKEN])  # enough for the shape of cells
+    metric = metric_of(at[some], values[some], places.links, is_round=places.is_round)
+    denser = (some.size / values.size) ** (1 / places.coordinates)
+    grid = Grid(metric * denser, at.min(axis=0))
+    cells = cells_beyond(Level.of(at, values, weights), grid)[-1]
+    return max(float(np.sum((cells.counts * cells.values) ** 2) / (weights @ values**2)), 1.0)
 
 
 def fit(

@@ -406,13 +406,17 @@ def reach_of(dimensions: int) -> float:
     return REACHED * _radius(nearest + cells * WIDER**dimensions, dimensions)
 
 
+def cells_beyond(observations: Level, grid: Grid) -> list[Level]:
+    """Return the levels from the second on."""
+    return coarser(grid, observations.grouped(grid, 2), len(NEIGHBOURS), SANDWICHED)
+
+
 def pyramid_of(coordinates: Array, values: Array, weights: Array, places: Places, metric: Array) -> Pyramid:
     """Return the pyramid of some observations, whose cells have widths of a metric."""
     observations = Level.of(places(coordinates), values, weights)
     grid = Grid(metric, observations.places.min(axis=0))
     if values.size <= DENSE:
         return Pyramid.of([observations], grid)
-    first = observations.grouped(grid, 1)
-    far = coarser(grid, observations.grouped(grid, 2), len(NEIGHBOURS), SANDWICHED)
+    first, far = observations.grouped(grid, 1), cells_beyond(observations, grid)
     levels = [first, *far] if first.values.size >= FEWEST else []
     return Pyramid.of([observations, *levels], grid)

@@ -292,6 +292,10 @@ class Fit:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.sqrt(np.where(count > edf, rss / (count - edf), np.nan)))
 
+    def prior_variance(self) -> np.ndarray:
+        """σ² as the prior has it, over batch dimensions: where many observations err as one, as that of their mean."""
+        return np.asarray(self.sigma() ** 2 * self.choice.get("alike", 1.0))
+
     def noise(self) -> np.ndarray:
         """The standard deviation of an observation of weight 1 about the field, over batch dimensions."""
         if self.fine is None:
@@ -367,6 +371,8 @@ class Fit:
             given_up = "" if choice["converged"] else ", not converged"
             errors = (f", log lambda of {n} ± {e:.2g}" for n, e in choice.get("error", {}).items())
             counted = f"{choice['method']}, {choice['factorisations']} factorisations"
+            if (times := choice.get("alike", 1.0)) > 1:
+                counted += f", {times:.3g} observations taken as one"
             attrs["smoothing"] = f"{counted}{given_up}{''.join(ends)}{''.join(errors)}"
             named = {"long_name": f"{choice['method']} score"}
             rows["score"] = xr.DataArray(choice["score"], attrs=named)
@@ -449,6 +455,7 @@ def solve_variables(
     solver: str | None,
     device: str | None = None,
     rhos: Mapping[str, np.ndarray | None] | None = None,
+    alike: Mapping[str, float] | None = None,
 ) -> dict[str, Fit]:
     """Return the fit of every variable; those with the same Gram and penalty share one factorisation.
 
@@ -459,6 +466,7 @@ def solve_variables(
     solver : the name of a solver; None chooses one by structure.
     device : where large dense systems are solved: None (the host) or "cuda".
     rhos : correlations of errors that remember, where they are known.
+    alike : how many observations of each variable err as one, as the choice of a penalty takes it; else 1.
     """
     space, resources = statistics.space, execution.resources(device)
     fits: dict[str, Fit] = {}
@@ -470,7 +478,10 @@ def solve_variables(
             continue
         equal = (fit for fit in fits.values() if fit.penalty == requested and not fit.choice)
         shared = next((f.solved.factorisation for f in equal if f.total.gram.equals(total.gram)), None)
-        solution, penalty, choice = solution_of(total, space, requested, solver, parts, resources, shared)
+        times = (alike or {}).get(name, 1.0)
+        solution, penalty, choice = solution_of(
+            total, space, requested, solver, parts, resources, shared, times
+        )
         fits[name] = Fit(statistics, name, solution.coefficients, penalty, choice, solution)
     return {name: _without_weak(fit) for name, fit in fits.items()}
 
@@ -556,11 +567,12 @@ def solution_of(
     parts: Sequence[Sums],
     resources: Resources,
     shared: Factorisation | None = None,
+    alike: float = 1.0,
 ) -> tuple[Solution, Penalty, dict[str, Any]]:
-    """Return the solution for one variable, its penalty, and how that was chosen, as plain data."""
+    """Return the solution for one variable, its penalty, and how that was chosen, as plain data; see `choose`."""
     if isinstance(requested, Penalty) and not is_choice(requested):
         return solve(total, space, requested, solver, shared, resources), requested, {}
-    smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
+    smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources, alike=alike)
     solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
     choice: dict[str, Any] = {
         "method": smoothing.method,
@@ -574,6 +586,8 @@ def solution_of(
         "limited": list(smoothing.resolution.limited),
         "visible": smoothing.resolution.visible,
     }
+    if smoothing.alike > 1:
+        choice["alike"] = smoothing.alike
     if smoothing.gap_error:
         choice["gap_error"] = smoothing.gap_error
     if smoothing.covariance is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -48,8 +48,34 @@ def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
     return count * SECONDS_PER_VALUE + windows / WINDOWS_PER_SECOND / 2, count * BYTES_PER_VALUE
 
 
+class Left(NamedTuple):
+    """What a fit leaves of its observations."""
+
+    members: list[Observed]  # of a batch, those with enough of them
+    places: Places  # how coordinates become places
+    steps: Array  # the distance between labels along each coordinate
+    enough: list[bool]  # whether each member of the batch has enough
+    least_noise: float  # the variance of noise by rounding
+
+
+def alike(observed: Observations, fit: Fit) -> float:
+    """Return how many observations, of what a fit leaves of them, vary as one."""
+    left = _left(observed, fit)
+    return 1.0 if left is None else fitting.alike(left.members, left.places)
+
+
 def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     """Return the fine field of what a fit leaves of its observations; members with too few of these have none."""
+    left = _left(observed, fit)
+    if left is None:
+        return Fine((None,) * math.prod(fit.variable.batch_shape), fit.space.names)
+    rows_of = functools.partial(fitted_rows, fit.space)
+    fields = iter(fitting.fit(left.members, left.places, left.steps, rows_of, left.least_noise, windows))
+    return Fine(tuple(next(fields) if k else None for k in left.enough), fit.space.names)
+
+
+def _left(observed: Observations, fit: Fit) -> Left | None:
+    """Return what a fit leaves of its observations; None where no member of the batch has enough."""
     space, data = fit.space, observed.data.compute()
     arrangement = observed.arrangement
     coordinates = {n: c.compute() if c.chunks is not None else c for n, c in observed.coordinates.items()}
@@ -81,7 +107,7 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     whole = by_member(data.values)
     enough = [bool(own.sum() >= LEAST and np.ptp(whole[k][own]) > 0) for k, own in enumerate(used)]
     if not any(enough):
-        return Fine((None,) * members, space.names)
+        return None
     parts = []
     for k in np.flatnonzero(enough):
         points = np.stack([c[k][used[k]] for c in along], axis=1)
@@ -91,9 +117,7 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     alone = [len(spans[name]) == 1 and list(spans.values()).count(spans[name]) == 1 for name in space.names]
     labels = parts[0].coordinates.T
     steps = np.array([_step(x, len(labels), is_alone=own) for x, own in zip(labels, alone, strict=True)])
-    rows_of = functools.partial(fitted_rows, space)
-    fields = iter(fitting.fit(parts, places, steps, rows_of, rounding(whole[used]), windows))
-    return Fine(tuple(next(fields) if k else None for k in enough), space.names)
+    return Left(parts, places, steps, enough, rounding(whole[used]))
 
 
 def places_of(space: Space) -> Places:

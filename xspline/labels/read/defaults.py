@@ -25,8 +25,9 @@ Extent: TypeAlias = tuple[float, float]
 
 SEASONS = Fourier(2, "year") + Polynomial(2)
 SEASON_AND_TREND = Fourier(2, "year") + Polynomial(1)
-#: Functions of the other coordinates together, beside season and trend of a coarse field.
-COARSE = 300
+#: Functions of the other coordinates together, beside season and trend of a coarse field: 300, 600 and 1200 leave RMSE
+#: of .364, .320 and .299 in blocks of ERSST (a function for every fourth label is 990).
+COARSE = 1200
 _ORDER = "YXZT"
 _NAMES_OF_BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
 

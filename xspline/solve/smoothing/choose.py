@@ -62,6 +62,7 @@ class Smoothing:
     gap_error: float
     # [T, T], of the logarithms of the terms' strengths given the data; None where the score is no likelihood
     covariance: Array | None
+    alike: float  # how many observations were taken to err as one
 
 
 @single_threaded_blas()
@@ -73,6 +74,7 @@ def choose(
     solver: str | None = None,
     parts: Sequence[Sums] = (),
     resources: Resources | None = None,
+    alike: float = 1.0,
 ) -> Smoothing:
     """Choose the penalty, of a family for all coordinates with a B-spline, that minimises a score of the sums.
 
@@ -82,7 +84,8 @@ def choose(
     Batch members share the strengths; their scores add. What is `requested` is "reml", restricted likelihood (Wood
     2011), "gcv", generalised cross-validation (Craven and Wahba 1979), "holders", the error of each of `parts`, which
     together are `sums`, predicted from the others, or a penalty that leaves its strengths to one of them; see
-    `family_for`. For `solver` see `candidates`, for `resources` see `solve`.
+    `family_for`. For `solver` see `candidates`, for `resources` see `solve`. "reml" takes as many observations as are
+    left where so many are `alike` that they err as one, two for each function without roughness at least.
     """
     resources = resources or Resources.here()
     method = criterion_of(requested) or ""
@@ -91,6 +94,9 @@ def choose(
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
     family = family_for(sums.gram, requested, space, solver, resources)
     model = Model(space, centred(sums, space), family, solver, resources)
+    if method == "reml":
+        most = model.observations / (2 * max(family.null, 1))
+        model = replace(model, alike=max(min(alike, most), 1.0))
     if requested == "reml" and isinstance(family, SingleOrder) and several_orders(space, names) is not None:
         model = replace(model, family=Problem(model, method, ()).likelier_order())
     problem = Problem(model, method, observed_parts(model, method, parts))
@@ -105,7 +111,7 @@ def choose(
     except ConvergenceError:  # data are further from a product than they seem
         if requested != "reml" or solver or not isinstance(family, SpaceTimes):
             raise
-        return choose(sums, space, Roughness("reml"), parts=parts, resources=resources)
+        return choose(sums, space, Roughness("reml"), parts=parts, resources=resources, alike=alike)
     except SingularSystemError as error:
         if method == "holders":
             raise
@@ -154,6 +160,7 @@ def _chosen(problem: Problem, minimum: State[Score]) -> Smoothing:
         resolution=resolution(fit, point),
         gap_error=gaps,
         covariance=point.covariance(~at_bound),
+        alike=problem.model.alike,
     )
 
 
