@@ -292,10 +292,6 @@ class Fit:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.sqrt(np.where(count > edf, rss / (count - edf), np.nan)))
 
-    def prior_variance(self) -> np.ndarray:
-        """σ² as the prior has it, over batch dimensions: where many observations err as one, as that of their mean."""
-        return np.asarray(self.sigma() ** 2 * self.choice.get("alike", 1.0))
-
     def noise(self) -> np.ndarray:
         """The standard deviation of an observation of weight 1 about the field, over batch dimensions."""
         if self.fine is None:

@@ -377,7 +377,7 @@ def _between_beside_fine(fit: Fit, marginals: Marginals) -> Array:
     if data is None:
         return square(root)
     held_back = _between(fit, fit.solved.factorisation, marginals) - square(data)
-    return square(root) + held_back * fit.prior_variance()
+    return square(root) + held_back * fit.sigma() ** 2
 
 
 def _includes_choice(fit: Fit, requested: Requested, method: str) -> bool:
@@ -432,15 +432,14 @@ def _beside_fine(fit: Fit, requested: Requested) -> Covariance:
     """Return the covariance of coarse coefficients, whose errors are the fine field and noise.
 
     With A = G + Λ and the errors' covariance V, that of A⁻¹Φᵀ W V W Φ A⁻¹ (Huber 1967: a sandwich), and
-    σ² A⁻¹ Λ A⁻¹, with the prior's σ², for what the penalty holds back. Sums over observations are those over cells in
-    which V hardly changes.
+    σ² A⁻¹ Λ A⁻¹ for what the penalty holds back. Sums over observations are those over cells in which V hardly changes.
     """
     attrs = beside_fine(requested)
     root, data, alike = _sandwich(fit)
     frame, factorisation = fit.space.frame, fit.solved.factorisation
     pairs = outer_pairs(root, frame)
     if data is not None:
-        pairs = pairs + (factorisation.inverse_pairs() - outer_pairs(data, frame)) * fit.prior_variance()
+        pairs = pairs + (factorisation.inverse_pairs() - outer_pairs(data, frame)) * fit.sigma() ** 2
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
     degrees = alike if fit.whole is None else fit.whole.degrees.reshape(alike.shape)

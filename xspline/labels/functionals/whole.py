@@ -127,5 +127,5 @@ def _terms(fit: Fit, number: int, sums: Array) -> Terms:
         sums,
         solve,
         of_member(fit.total.weight / np.maximum(fit.total.count, 1)),
-        of_member(fit.prior_variance()) if penalised else 0.0,
+        of_member(fit.sigma() ** 2) if penalised else 0.0,
     )
