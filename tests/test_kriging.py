@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-from xspline.kriging.fitting import Observed, alike
+from xspline.kriging.fitting import Observed, as_one
 from xspline.kriging.likelihood import Window, Windows
 from xspline.kriging.model import STEP, Model, matern
 from xspline.kriging.places import Places
@@ -128,7 +128,7 @@ def test_observations_that_vary_as_one_are_counted() -> None:
     at = np.stack(np.meshgrid(*[np.arange(120.0)] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
 
     def count(values: np.ndarray) -> float:
-        return alike([Observed(at, values, np.ones(len(at)))], Places(2))
+        return as_one([Observed(at, values, np.ones(len(at)))], Places(2))
 
     squares = np.kron(rng.normal(size=(24, 24)), np.ones((5, 5))).ravel()
     assert 1 <= count(rng.normal(size=len(at))) < 1.5
@@ -146,5 +146,5 @@ def test_season_and_trend_take_no_weather_for_signal() -> None:
         for k in range(1, 240):
             errors[k] = rho * errors[k - 1] + np.sqrt(1 - rho**2) * white[k]
         fit = xs.fit(xr.DataArray(errors, coords, tuple(coords), "u")).fits["u"]
-        chosen[rho] = fit.choice.get("alike", 1.0)
+        chosen[rho] = fit.choice.get("as_one", 1.0)
     assert chosen[0.0] < 1.5 < 3 < chosen[0.8] < 20

@@ -18,7 +18,7 @@ from xspline.labels.checks.robust import reweighted, without_contradicted
 from xspline.labels.errors import check_arguments, check_names, read_errors_name_labels
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, alike, windows_in
+from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, as_one, windows_in
 from xspline.labels.fine.tiles import fine_costs, fine_field, is_large, is_tiled
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
@@ -191,9 +191,10 @@ def fit(
         field = Field.from_statistics(computed, penalty, solver, device_here, warns=not looks, **levels)
         # REML took what neighbours share for signal: it chooses anew, knowing how many observations err as one.
         by_reml = [o for o in own if windows and field.fits[o.name].choice.get("method") == "reml"]
-        if times := {o.name: alike(o, field.fits[o.name]) for o in by_reml if not is_tiled(o)}:
+        many = {o.name: as_one(o, field.fits[o.name]) for o in by_reml if not is_tiled(o)}
+        if max(many.values(), default=1.0) > 1:
             field = Field.from_statistics(
-                computed, penalty, solver, device_here, warns=not looks, alike=times
+                computed, penalty, solver, device_here, warns=not looks, as_one=many
             )
         if windows and neighbours:
             field = field._with_fine({o.name: fine_field(o, field.fits[o.name], windows) for o in own})

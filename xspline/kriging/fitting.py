@@ -65,7 +65,7 @@ class Observed(NamedTuple):
         return Observed(self.coordinates[first], values, weights, (count / weights.size, within))
 
 
-def alike(members: Sequence[Observed], places: Places) -> float:
+def as_one(members: Sequence[Observed], places: Places) -> float:
     """Return how many observations vary as one, of the largest member of a batch.
 
     It is the variance of sums over the largest cells, beside that of sums of as many independent observations.

@@ -62,12 +62,12 @@ class Field(FieldBase[Data]):
         device: str | None = None,
         *,
         warns: bool = True,
-        alike: Mapping[str, float] | None = None,
+        as_one: Mapping[str, float] | None = None,
         **holders: Any,
     ) -> Self:
         """Solve for the coefficients; see :meth:`Statistics.solve`, of whose holders there are offsets and noise.
 
-        `alike` is how many observations of each variable err as one, as the choice of a penalty takes it.
+        `as_one` is how many observations of each variable err as one, as the choice of a penalty takes it.
         """
         request = Request(as_penalty(penalty, statistics.space), solver, device)
         if holders and (wanted := differing(statistics, **holders)) is not None:
@@ -81,7 +81,7 @@ class Field(FieldBase[Data]):
         if statistics.is_lazy:
             return cls(statistics, lazy_fits(statistics, request), request)
         penalties = dict.fromkeys(statistics.variables, request.penalty)
-        fits = solve_variables(statistics, penalties, solver, device, alike=alike)
+        fits = solve_variables(statistics, penalties, solver, device, as_one=as_one)
         if warns:
             findings.warn_of(fits)
         return cls(statistics, fits, request)

@@ -367,7 +367,7 @@ class Fit:
             given_up = "" if choice["converged"] else ", not converged"
             errors = (f", log lambda of {n} ± {e:.2g}" for n, e in choice.get("error", {}).items())
             counted = f"{choice['method']}, {choice['factorisations']} factorisations"
-            if (times := choice.get("alike", 1.0)) > 1:
+            if (times := choice.get("as_one", 1.0)) > 1:
                 counted += f", {times:.3g} observations taken as one"
             attrs["smoothing"] = f"{counted}{given_up}{''.join(ends)}{''.join(errors)}"
             named = {"long_name": f"{choice['method']} score"}
@@ -451,7 +451,7 @@ def solve_variables(
     solver: str | None,
     device: str | None = None,
     rhos: Mapping[str, np.ndarray | None] | None = None,
-    alike: Mapping[str, float] | None = None,
+    as_one: Mapping[str, float] | None = None,
 ) -> dict[str, Fit]:
     """Return the fit of every variable; those with the same Gram and penalty share one factorisation.
 
@@ -462,7 +462,7 @@ def solve_variables(
     solver : the name of a solver; None chooses one by structure.
     device : where large dense systems are solved: None (the host) or "cuda".
     rhos : correlations of errors that remember, where they are known.
-    alike : how many observations of each variable err as one, as the choice of a penalty takes it; else 1.
+    as_one : how many observations of each variable err as one, as the choice of a penalty takes it; else 1.
     """
     space, resources = statistics.space, execution.resources(device)
     fits: dict[str, Fit] = {}
@@ -474,7 +474,7 @@ def solve_variables(
             continue
         equal = (fit for fit in fits.values() if fit.penalty == requested and not fit.choice)
         shared = next((f.solved.factorisation for f in equal if f.total.gram.equals(total.gram)), None)
-        times = (alike or {}).get(name, 1.0)
+        times = (as_one or {}).get(name, 1.0)
         solution, penalty, choice = solution_of(
             total, space, requested, solver, parts, resources, shared, times
         )
@@ -563,12 +563,14 @@ def solution_of(
     parts: Sequence[Sums],
     resources: Resources,
     shared: Factorisation | None = None,
-    alike: float = 1.0,
+    as_one: float = 1.0,
 ) -> tuple[Solution, Penalty, dict[str, Any]]:
     """Return the solution for one variable, its penalty, and how that was chosen, as plain data; see `choose`."""
     if isinstance(requested, Penalty) and not is_choice(requested):
         return solve(total, space, requested, solver, shared, resources), requested, {}
-    smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources, alike=alike)
+    smoothing = choose(
+        total, space, requested, solver=solver, parts=parts, resources=resources, as_one=as_one
+    )
     solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
     choice: dict[str, Any] = {
         "method": smoothing.method,
@@ -582,8 +584,8 @@ def solution_of(
         "limited": list(smoothing.resolution.limited),
         "visible": smoothing.resolution.visible,
     }
-    if smoothing.alike > 1:
-        choice["alike"] = smoothing.alike
+    if smoothing.as_one > 1:
+        choice["as_one"] = smoothing.as_one
     if smoothing.gap_error:
         choice["gap_error"] = smoothing.gap_error
     if smoothing.covariance is not None:

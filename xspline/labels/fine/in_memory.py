@@ -58,10 +58,10 @@ class Left(NamedTuple):
     least_noise: float  # the variance of noise by rounding
 
 
-def alike(observed: Observations, fit: Fit) -> float:
+def as_one(observed: Observations, fit: Fit) -> float:
     """Return how many observations, of what a fit leaves of them, vary as one."""
     left = _left(observed, fit)
-    return 1.0 if left is None else fitting.alike(left.members, left.places)
+    return 1.0 if left is None else fitting.as_one(left.members, left.places)
 
 
 def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:

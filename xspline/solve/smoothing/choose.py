@@ -62,7 +62,7 @@ class Smoothing:
     gap_error: float
     # [T, T], of the logarithms of the terms' strengths given the data; None where the score is no likelihood
     covariance: Array | None
-    alike: float  # how many observations were taken to err as one
+    as_one: float  # how many observations were taken to err as one
 
 
 @single_threaded_blas()
@@ -74,7 +74,7 @@ def choose(
     solver: str | None = None,
     parts: Sequence[Sums] = (),
     resources: Resources | None = None,
-    alike: float = 1.0,
+    as_one: float = 1.0,
 ) -> Smoothing:
     """Choose the penalty, of a family for all coordinates with a B-spline, that minimises a score of the sums.
 
@@ -84,8 +84,8 @@ def choose(
     Batch members share the strengths; their scores add. What is `requested` is "reml", restricted likelihood (Wood
     2011), "gcv", generalised cross-validation (Craven and Wahba 1979), "holders", the error of each of `parts`, which
     together are `sums`, predicted from the others, or a penalty that leaves its strengths to one of them; see
-    `family_for`. For `solver` see `candidates`, for `resources` see `solve`. "reml" takes as many observations as are
-    left where so many are `alike` that they err as one, two for each function without roughness at least.
+    `family_for`. For `solver` see `candidates`, for `resources` see `solve`. "reml" divides the number of
+    observations by `as_one`, how many of them err as one, and keeps two for each function without roughness.
     """
     resources = resources or Resources.here()
     method = criterion_of(requested) or ""
@@ -96,7 +96,7 @@ def choose(
     model = Model(space, centred(sums, space), family, solver, resources)
     if method == "reml":
         most = model.observations / (2 * max(family.null, 1))
-        model = replace(model, alike=max(min(alike, most), 1.0))
+        model = replace(model, as_one=max(min(as_one, most), 1.0))
     if requested == "reml" and isinstance(family, SingleOrder) and several_orders(space, names) is not None:
         model = replace(model, family=Problem(model, method, ()).likelier_order())
     problem = Problem(model, method, observed_parts(model, method, parts))
@@ -111,7 +111,7 @@ def choose(
     except ConvergenceError:  # data are further from a product than they seem
         if requested != "reml" or solver or not isinstance(family, SpaceTimes):
             raise
-        return choose(sums, space, Roughness("reml"), parts=parts, resources=resources, alike=alike)
+        return choose(sums, space, Roughness("reml"), parts=parts, resources=resources, as_one=as_one)
     except SingularSystemError as error:
         if method == "holders":
             raise
@@ -160,7 +160,7 @@ def _chosen(problem: Problem, minimum: State[Score]) -> Smoothing:
         resolution=resolution(fit, point),
         gap_error=gaps,
         covariance=point.covariance(~at_bound),
-        alike=problem.model.alike,
+        as_one=problem.model.as_one,
     )
 
 

@@ -80,7 +80,7 @@ class OfFit(Score):
         self.model = model
         self.rho = rho
         self.fit = self.fit_type(model, rho, self.steering)
-        self.n = np.asarray(model.sums.count, dtype=np.float64) / model.alike
+        self.n = np.asarray(model.sums.count, dtype=np.float64) / model.as_one
         batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
         determined = np.broadcast_to(self.fit.factorisation.determined, batch)
         telling = determined & (self.n > model.family.null)
