@@ -2,7 +2,8 @@
 
 The Hessian's eigenvalues are taken by their magnitude, steps are at most `LONGEST` and are halved while the score
 rises or does not exist. Where the score falls towards a limit, as C exp(−|ρ|) does, Newton's steps have length 1 for
-ever: there the bound is tried at once.
+ever: there the bound is tried at once. Where the score is flat along a coordinate, that ends no differently wherever it
+is left.
 
 Scores are in the units of a log-likelihood: a difference of 1 matters, one of 1e-5 does not.
 """
@@ -25,8 +26,8 @@ LONGEST = (
     BEYOND  # the longest step along an eigenvector of the Hessian, in log λ: from a bound to where scores end
 )
 STEPS = 50  # the most that a search takes
-# In units of the log-likelihood, what the score may rise by over a step, and its slope, for log λ, on a bound that
-# counts as none; in log λ, the step that ends a search.
+# In units of the log-likelihood, what the score may rise by over a step, and its slope and curvature, for log λ, that
+# count as none; in log λ, the step that ends a search.
 RISE = 1e-5
 LOST = 1e-3  # what may be left to gain where no step gains anything
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
@@ -103,7 +104,7 @@ def minimise(
     correction = np.zeros((len(rho), len(rho)))
     for _ in range(STEPS):
         step, downhill = _newton_step(state, hessian)
-        if _ends(state.point, step, near, enough):
+        if _ends(state.point, hessian, step, near, enough):
             return replace(state, converged=True)
         before = state  # first: while a score is computed the point before this one is not held
         state = _advanced(score, before, step, hessian)
@@ -115,7 +116,7 @@ def minimise(
         state = replace(state, stride=2 * downhill if np.allclose(moved, step) else 0.0)
         if np.max(np.abs(moved)) <= 0.5:  # over so short a step a Hessian changes little
             step = _newton_step(state, hessian)[0]
-            if _ends(state.point, step, near, enough):  # which spares the Hessian there
+            if _ends(state.point, hessian, step, near, enough):  # which spares the Hessian there
                 return replace(state, converged=True)
             # The mean of two Hessians is made to agree with the gradients at both, by the least change (Powell 1970).
             # Hessians may come from random draws; then it is this that makes the last steps short.
@@ -129,8 +130,13 @@ def minimise(
     return state
 
 
-def _ends(point: Point, step: Array, near: float, enough: float) -> bool:
-    """Return whether a step is not worth taking."""
+def _ends(point: Point, hessian: Array, step: Array, near: float, enough: float) -> bool:
+    """Return whether a step is not worth taking, but for coordinates along which the score is flat.
+
+    Along these it would go on for ever, in ever shorter steps.
+    """
+    is_flat = (np.abs(point.gradient) < RISE) & (np.abs(np.diagonal(hessian)) < RISE)
+    step = np.where(is_flat, 0.0, step)
     return bool(np.max(np.abs(step)) < near) or _gain(point, step) < enough + DOUBT * point.noise
 
 
