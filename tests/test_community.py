@@ -27,9 +27,6 @@ def recipe() -> dict[str, Any]:
     return yaml.safe_load(text("recipe/recipe.yaml").replace("${{ version }}", xs.__version__))
 
 
-# ---- versions
-
-
 def test_one_version_everywhere() -> None:
     assert xs.__version__ == PROJECT["version"] and f"## {xs.__version__}" in text("CHANGELOG.md")
     assert recipe()["context"]["version"] == recipe()["package"]["version"] == xs.__version__

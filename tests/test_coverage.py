@@ -13,7 +13,7 @@ from tests import scatter
 # Shares of single replicates have standard deviations of 0.010 to 0.034, those of the jackknife 0.011. Beyond bounds
 # a mean may be by five of its own standard errors. With standard errors 15 % too small, 0.918 of the field is held and
 # 0.874 by the jackknife: what the mean of 40 and of 20 tells from the bounds.
-INDEPENDENT, LASTING = (pytest.param(n, marks=pytest.mark.slow) for n in (40, 20))
+INDEPENDENT, LASTING = 40, 20
 
 
 def within(each: list[float], bounds: tuple[float, float]) -> bool:
@@ -22,11 +22,11 @@ def within(each: list[float], bounds: tuple[float, float]) -> bool:
     return bounds[0] - tolerance <= np.mean(each) <= bounds[1] + tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", older.INDEPENDENT)
-@pytest.mark.parametrize("replicates", [3, INDEPENDENT])
-def test_independent_errors_are_covered(name: str, replicates: int) -> None:
-    covered = older.independent(name, replicates)
-    print(f"{name}, {replicates} replicates: { {what: np.mean(own) for what, own in covered.items()} }")
+def test_independent_errors_are_covered(name: str) -> None:
+    covered = older.independent(name, INDEPENDENT)
+    print(f"{name}, {INDEPENDENT} replicates: { {what: np.mean(own) for what, own in covered.items()} }")
     for what, own in covered.items():
         if older.KNOWN not in what:
             assert within(own, older.FIELD if what == "field" else older.SLOPES), what
@@ -41,17 +41,17 @@ def test_in_gaps_intervals_that_know_that_lambda_was_chosen_are_nearer_to_what_t
     assert abs(share - 0.95) < abs(known - 0.95)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*the knots limit the fit:xspline.FitWarning")
 @pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("replicates", [4, pytest.param(40, marks=pytest.mark.slow)])
-def test_the_order_of_the_truth_is_the_likelier(order: int, replicates: int) -> None:
-    assert np.mean(older.likelier(order, replicates)) >= older.LIKELIER
+def test_the_order_of_the_truth_is_the_likelier(order: int) -> None:
+    assert np.mean(older.likelier(order, 40)) >= older.LIKELIER
 
 
-@pytest.mark.parametrize("replicates", [3, LASTING])
-def test_errors_that_last_are_covered_by_the_jackknife_over_years_alone(replicates: int) -> None:
-    covered = older.persistent(replicates)
-    print(f"AR(1), {replicates} replicates: { {what: np.mean(own) for what, own in covered.items()} }")
+@pytest.mark.slow
+def test_errors_that_last_are_covered_by_the_jackknife_over_years_alone() -> None:
+    covered = older.persistent(LASTING)
+    print(f"AR(1), {LASTING} replicates: { {what: np.mean(own) for what, own in covered.items()} }")
     assert np.mean(covered["model"]) < 0.85
     assert within(covered["jackknife"], older.JACKKNIFE)
 
@@ -74,14 +74,12 @@ def test_errors_that_are_alike_in_space_and_time_are_covered_by_what_auto_takes(
 # Means over a box
 
 
-@pytest.mark.parametrize("replicates", [pytest.param(60, marks=pytest.mark.simulation)])
-def test_means_their_differences_and_trends_are_covered(replicates: int) -> None:
-    for _, of, by, _, text, *_ in means.rows(
-        "known", functools.partial(means.independent, known=True), replicates
-    ):
+@pytest.mark.simulation
+def test_means_their_differences_and_trends_are_covered() -> None:
+    for _, of, by, _, text, *_ in means.rows("known", functools.partial(means.independent, known=True), 60):
         held = float(text.partition("%")[0]) / 100
         print(f"{of}, {by}: {held:.3f}")
-        assert abs(held - 0.95) < 0.02 + scatter.FIVE * scatter.of_share(0.95, replicates), of
+        assert abs(held - 0.95) < 0.02 + scatter.FIVE * scatter.of_share(0.95, 60), of
 
 
 @pytest.mark.simulation

@@ -55,6 +55,7 @@ def test_values_without_noise_have_finite_errors_and_no_warning(size: int) -> No
         assert float(stderr.max()) < 2e-3
 
 
+@pytest.mark.slow
 def test_a_map_that_is_flat_in_a_part_warns_of_nothing() -> None:
     """As the height of the sea in a map of heights, or ice where there is none."""
     x = np.linspace(0, 9, 40)
@@ -77,6 +78,7 @@ def test_neighbours_are_near_where_observations_are_dense() -> None:
     assert float((error**2).mean() ** 0.5) < 1e-3
 
 
+@pytest.mark.slow
 def test_values_and_errors_take_one_look_at_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     from xspline.kriging.nearby import Nearby
 
@@ -135,6 +137,7 @@ def test_observations_that_vary_as_one_are_counted() -> None:
     assert 15 < count(squares) < 35  # 25 in each square
 
 
+@pytest.mark.slow
 def test_season_and_trend_take_no_weather_for_signal() -> None:
     """Of a region with errors AR(1) .8, neighbours along time share some; of one with independent errors none do."""
     rng, chosen = np.random.default_rng(0), {}

@@ -98,7 +98,7 @@ def test_every_layout_merges_to_the_pooled_field(layout: str, data: st.DataObjec
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("lazy_coordinates", [False, True])
+@pytest.mark.parametrize("lazy_coordinates", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_layout_in_chunks(layout: str, lazy_coordinates: bool) -> None:
     product = LAYOUTS[layout]()
     pooled = product.spline.fit(BASES, penalty=0.1)

@@ -159,7 +159,8 @@ def next_to_land(sea: xr.DataArray) -> xr.DataArray:
     return sea & xr.DataArray(ndimage.binary_dilation(~sea.values, np.ones((3, 3))), dims=sea.dims)
 
 
-@pytest.mark.parametrize("length", [2.5, *(pytest.param(x, marks=pytest.mark.slow) for x in (8.0, 4.0))])
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [2.5, 4.0, 8.0])
 def test_slopes_next_to_the_coast(adt: xr.DataArray, length: float) -> None:
     noise = NOISE * np.random.default_rng(0).standard_normal(adt.shape)
     seen = (waves(adt, length)["height"] + noise).where(adt.notnull()).rename("adt")

@@ -10,7 +10,8 @@ from benchmarks.paper.problems import BURGERS, DIFFUSION, WAVE, Problem
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "noise" else n for n in paper.EXPERIMENTS]
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n in ("noise", "images") else n for n in paper.EXPERIMENTS],
 )
 def test_figures_keep_their_bounds(name: str) -> None:
     rows = paper.experiment(name, quick=True)

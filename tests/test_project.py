@@ -49,11 +49,6 @@ def test_floors_have_a_reason(group: str) -> None:
     assert all("# " in line for line in written)
 
 
-def test_type_checkers_read_the_package() -> None:
-    """Without py.typed they take everything in it as Any; `.ci/run` looks for it in the wheel."""
-    assert (ROOT / "xspline/py.typed").read_text(encoding="utf-8") == ""
-
-
 def test_minimal_versions_are_the_floors() -> None:
     """ci/minimal.txt pins, for every dependency, the release series of the floor."""
     pins = dict(

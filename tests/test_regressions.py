@@ -175,6 +175,7 @@ def test_datasets_and_draws_have_coefficients() -> None:
     np.testing.assert_allclose(draws.std("sample"), found.sst_enso_stderr, rtol=0.3)
 
 
+@pytest.mark.slow
 def test_events_beside_an_index() -> None:
     """A B-spline of time follows what neither trend nor index explain, and its roughness is chosen."""
     data = maps()[:, 6, 10]

@@ -65,6 +65,7 @@ def test_chunks_and_holders_do_not_matter(product: xr.DataArray, pooled: xs.Fiel
     np.testing.assert_allclose(computed.summary().tau, pooled.summary().tau, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_every_variable_has_its_own_smoothing(product: xr.DataArray) -> None:
     noisy = product + np.random.default_rng(0).normal(0, 3.0, product.shape)
     data = xr.Dataset({"sst": product, "noisy": noisy.assign_attrs(product.attrs)})

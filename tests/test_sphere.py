@@ -102,7 +102,8 @@ def test_errors_near_a_pole_are_those_at_the_equator() -> None:
     assert ratios[None] > 1.5, ratios
 
 
-@pytest.mark.parametrize("in_tiles", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("in_tiles", [False, True])
 def test_a_wind_over_a_pole_is_predicted_there(monkeypatch: pytest.MonkeyPatch, in_tiles: bool) -> None:
     """Its northward component follows the longitude at a pole; noise, and a temperature, do not."""
     monkeypatch.setattr("xspline.labels.fine.tiles.is_large", lambda observed: in_tiles)

@@ -107,6 +107,7 @@ def test_an_error_restores_the_threads_of_blas() -> None:
         assert threads_of_blas() == before
 
 
+@pytest.mark.slow
 def test_neighbours_predict_the_same_bits_on_any_number_of_threads() -> None:
     x = np.linspace(0, 9, 36)
     values = np.sin(x)[:, None] * np.cos(2 * x) + 0.1 * np.random.default_rng(0).standard_normal((36, 36))

@@ -159,7 +159,8 @@ def test_same_bits_when_workers_are_killed(
     assert set(client.run(os.getpid).values()) != before
 
 
-@pytest.mark.parametrize("form", ["regions", pytest.param("chunks", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["regions", "chunks"])
 def test_same_bits_when_reads_fail_in_passing(store: Path, traps: Traps, client: Client, form: str) -> None:
     expected = undisturbed(store, form)
     for key in (FIRST, MIDDLE, LAST):

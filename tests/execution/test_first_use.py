@@ -26,6 +26,7 @@ print("numba" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_fits_of_few_values_compile_nothing() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FITS], check=True, capture_output=True, text=True

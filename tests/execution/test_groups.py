@@ -73,6 +73,7 @@ def test_each_block_is_made_once_by_some_tens_of_tasks() -> None:
     assert len(made) == 120
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("client")
 def test_blocks_that_workers_hold_stay_where_they_are() -> None:
     expected = summed(grid())

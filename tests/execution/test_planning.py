@@ -196,6 +196,7 @@ def assert_projected(
             assert row.memory_bytes < 4 * peak, f"{megabytes} MB measured, projected: says nothing"
 
 
+@pytest.mark.slow
 def test_the_first_block_of_a_process_is_in_the_plan(first_block: int) -> None:
     planned = plan(grid(chunked(values(), (10, 14, 12))), BROAD)
     assert first_block <= planned.compile_bytes + planned.memory_bytes

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,37 +77,3 @@ def assert_engines_agree(function: Callable[..., Any], array: np.ndarray, case: 
 def test_evaluation_in_three_namespaces(name: str, device: Device) -> None:
     case = EVALUABLE[name]
     assert_engines_agree(evaluate, coefficients_for(case, np.random.default_rng(0)), case, device)
-
-
-# Compilation
-
-
-@pytest.mark.slow  # and `.ci/run` runs all of this file so
-def test_kernels_run_without_compilation() -> None:
-    """What a debugger and a coverage tool see: the same functions, as plain Python."""
-    code = """
-import numpy as np
-from tests import reference
-from tests.devices import Device, StandIn
-from tests.kernels.cases import CASES, SPACE, block
-from xspline.kernels import Block, accumulate, evaluate
-from xspline.kernels.compiled import contraction
-from xspline.sums import outer_pairs
-assert not hasattr(contraction.scatter, "py_func")
-for name in ("one of each", "scalar place", "time × stations", "all scalar"):
-    built, layout = block(name)
-    sums = accumulate(built, layout, SPACE)
-    reference.assert_equal(sums, reference.sums(built, layout, SPACE, float(sums.reference)), SPACE)
-    c = np.random.default_rng(0).normal(size=SPACE.shape)
-    expected = reference.evaluate(c, built.coordinates, layout, SPACE)
-    reference.close(evaluate(c, built.coordinates, layout, SPACE), expected)
-    squares = outer_pairs(c[..., None], SPACE.frame)
-    pairs = evaluate(squares, built.coordinates, layout, SPACE, pairs=True)
-    reference.close(pairs, expected**2)
-"""
-    root = Path(__file__).resolve().parents[2]
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr

@@ -106,6 +106,7 @@ def test_a_store_is_read_once_with_no_gap_at_chunks(tmp_path) -> None:
     assert_is_dense(xs.fit(stored, agreed(), penalty=0, errors=ERRORS), data)
 
 
+@pytest.mark.slow
 def test_holders_in_space_and_in_time_merge_exactly(tmp_path) -> None:
     data = grid()
     pieces = {

@@ -125,6 +125,7 @@ def test_noise_alone_weighs_holders() -> None:
         field.offsets  # noqa: B018
 
 
+@pytest.mark.slow
 def test_levels_and_smoothing_are_found_together() -> None:
     field = merged().solve(offsets="holders", noise="holders")
     error = abs(field.offsets.offset - [*OFFSETS.values()]).values[1:] / field.offsets.stderr.values[1:]

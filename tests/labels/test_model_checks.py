@@ -97,6 +97,7 @@ def test_robust_fits_of_points_batches_datasets_and_dask_agree_with_clean_ones()
     np.testing.assert_allclose(field.predict(x=2.0, y=3.0).u, expected[0], atol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bases", KINDS, ids=["single", "bare"])
 @pytest.mark.parametrize("unit", [1.0, 1e-6])
 def test_robust_fits_of_weighted_data_keep_weights(bases: Mapping[str, Any], unit: float) -> None:
@@ -114,6 +115,7 @@ def test_a_robust_fit_is_computed() -> None:
         series(noise()).spline.fit(x=20, robust=True, compute=False)
 
 
+@pytest.mark.slow
 def test_structure_that_is_left_is_told() -> None:
     x = y = np.linspace(0, 20, 120)
     rng = np.random.default_rng(0)

@@ -58,6 +58,7 @@ def test_scores_are_the_dense_sandwich(field: xs.Field, product: xr.DataArray) -
     assert found.attrs["degrees_of_freedom"] == 4 and "between the 5 parts" in found.attrs["comment"]
 
 
+@pytest.mark.slow
 def test_scores_of_many_parts_are_near_the_jackknife(product: xr.DataArray) -> None:
     many = product.isel(time=slice(36)).spline.fit(BASES, penalty=PENALTY, holder="time")
     scores, jackknife = (many.stderr(GRID, method=m) for m in ("scores", "jackknife"))
@@ -188,6 +189,7 @@ def test_what_does_not_go_with_auto_is_said() -> None:
         xs.fit(data, PLANE).stderr(PLACE, method="scores")
 
 
+@pytest.mark.slow
 def test_a_total_keeps_the_periods_that_error_bars_follow_from(institutions) -> None:
     data, west, east = institutions
     whole = west + east

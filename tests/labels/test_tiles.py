@@ -50,6 +50,7 @@ def error_bars_apart(one: xr.Dataset, other: xr.Dataset) -> xr.DataArray:
     return abs(one.u - other.u) / other.u_stderr
 
 
+@pytest.mark.slow
 def test_tiles_of_a_store_give_what_memory_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, field = gridded((80, 70), ("lat", "lon"))
     data.to_dataset().chunk(lat=50, lon=40).to_zarr(tmp_path / "u.zarr", consolidated=False)
@@ -80,6 +81,7 @@ def test_tiles_of_a_store_give_what_memory_does(tmp_path: Path, monkeypatch: pyt
     assert 0.9 < float(covered.mean()) < 0.99 and 0.85 < float(covered.where(data.isnull()).mean())
 
 
+@pytest.mark.slow
 def test_points_derivatives_masks_and_weights_of_tiles() -> None:
     data, _ = gridded((60, 50), ("lat", "lon"))
     noisier = xr.where(data.lon < -12, 4.0, 1.0)

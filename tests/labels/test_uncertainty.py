@@ -107,6 +107,7 @@ def test_gradients_carry_their_errors(field: xs.Field) -> None:
     np.testing.assert_array_equal(both.dsst_dlat_stderr, flat.dsst_dlat_stderr)
 
 
+@pytest.mark.slow
 def test_values_and_laplacians_carry_their_errors(field: xs.Field) -> None:
     both = field.predict(GRID, stderr=True)
     assert list(both.data_vars) == ["sst", "sst_stderr"]

@@ -105,7 +105,8 @@ def assert_refits(
 
 
 @pytest.mark.parametrize(
-    "holder, penalty", [("time.year", 0.1), ("lon", xs.Roughness(1e-4) + xs.Ridge(1e-6))]
+    "holder, penalty",
+    [("time.year", 0.1), pytest.param("lon", xs.Roughness(1e-4) + xs.Ridge(1e-6), marks=pytest.mark.slow)],
 )
 def test_scores_are_those_of_refits_on_a_grid(product: xr.DataArray, holder: str, penalty: Any) -> None:
     field = product.spline.fit(BASES, penalty=penalty, holder=holder)

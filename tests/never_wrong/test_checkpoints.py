@@ -55,6 +55,7 @@ def test_what_is_the_same_is_taken_and_what_differs_is_computed(tmp_path: Path) 
     assert len(kept(tmp_path)) == 2 * len(first)
 
 
+@pytest.mark.slow
 def test_other_weights_and_positions(tmp_path: Path) -> None:
     """In Dask arrays and in memory."""
     bases = {"t": xs.BSpline(20, domain=(0.0, 400.0))}

@@ -83,6 +83,7 @@ def holders_against_reml(seed: int) -> float:
     return predicted(chosen) / predicted(likely) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_holders_choose_no_worse_than_reml(seed: int) -> None:
     assert holders_against_reml(seed) < 0.01
@@ -100,6 +101,7 @@ def test_gcv_finds_the_lowest_score_on_a_line(seed: int) -> None:
     assert above_the_best(line(seed), 25) < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", (8, 16, 30))  # where the nearest minimum is another
 def test_gcv_finds_the_lowest_score_in_a_plane(seed: int) -> None:
     assert above_the_best(plane(seed), 7) < 0.01
@@ -132,12 +134,13 @@ def rough_with_gaps(seed: int) -> tuple[xr.DataArray, xr.DataArray]:
     return data, inside | ((data.x > 0.6) & (data.y > 0.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("criterion", "penalty"),
     [
         ("gcv", "gcv"),
         ("holders", "holders"),
-        pytest.param("gcv", xs.Sobolev((1, 2), criterion="gcv"), marks=pytest.mark.slow),
+        ("gcv", xs.Sobolev((1, 2), criterion="gcv")),
     ],
 )
 def test_gaps_do_not_blow_up(criterion: str, penalty: str | xs.Penalty) -> None:

@@ -18,9 +18,6 @@ WAYS = {
     "space with clouds": (3, "iterative"),
     "full grid": (3, "spectral"),
 }
-LARGEST_IS_SLOW = [
-    pytest.param(way, marks=pytest.mark.slow) if way == "space with clouds" else way for way in WAYS
-]
 SMALL = {2: (17, 15), 3: (9, 8, 7)}
 LARGE = {2: (58, 53), 3: (16, 15, 14)}  # more coefficients than multigrid solves for directly
 PENALTY = xs.Roughness(1e-4)
@@ -65,7 +62,8 @@ def assert_right_on_average(drawn: xr.DataArray, exact: xr.DataArray, values: xr
     assert float((drawn / exact).mean()) == pytest.approx(1, abs=tolerance)
 
 
-@pytest.mark.parametrize("way", LARGEST_IS_SLOW)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
 def test_drawn_errors_are_the_exact_ones(way: str) -> None:
     """In the mean over the domain and in the hole; of single points within five of their own standard errors."""
     ndim, solver = WAYS[way]
@@ -89,7 +87,8 @@ def test_drawn_errors_are_the_exact_ones(way: str) -> None:
         assert_right_on_average(*errors, samples.derivative(at, {name: 1}), 200)
 
 
-@pytest.mark.parametrize("way", LARGEST_IS_SLOW)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
 def test_samples_are_drawn_from_iterations(way: str) -> None:
     ndim, solver = WAYS[way]
     ours, exact = both(SMALL[ndim], solver)

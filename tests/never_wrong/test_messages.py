@@ -153,6 +153,7 @@ def test_more_functions_than_any_memory_holds(basis: Any) -> None:
             call(lat=basis)
 
 
+@pytest.mark.slow
 def test_a_product_of_more_functions_than_memory_holds() -> None:
     with pytest.raises(
         MemoryError, match=r"sums .* need more memory than there is \(.*\); use fewer coefficients"

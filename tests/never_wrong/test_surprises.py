@@ -12,10 +12,6 @@ import xarray as xr
 
 import xspline as xs
 
-SLOW = pytest.mark.slow
-
-# ---- data
-
 
 def noise(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape)
@@ -63,6 +59,7 @@ def test_error_bars_of_a_rough_field_hold() -> None:
     assert covered((truth + 0.1 * noise(17, 17, seed=1)).spline.fit(), truth) > 0.9
 
 
+@pytest.mark.slow
 def test_few_observations_are_not_certain() -> None:
     x = np.linspace(0, 1, 5)
     hits = []
@@ -161,7 +158,8 @@ def test_rows_of_nan_are_no_observations() -> None:
     assert difference(data.spline.fit(x=basis), kept.spline.fit(x=basis), at) < 1e-9
 
 
-@pytest.mark.parametrize("start", [0.0, pytest.param(-180.0, marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [0.0, -180.0])
 @pytest.mark.parametrize("bases", [{}, {"lat": 6, "lon": 8}], ids=["bare", "single"])
 def test_a_meridian_at_both_ends_counts_once(bases: dict[str, int], start: float) -> None:
     lat, lon = np.linspace(-60, 60, 9), np.linspace(start, start + 360, 25)

@@ -53,6 +53,7 @@ def test_an_equation_without_bases_chooses_a_space_that_suits_it() -> None:
     xr.testing.assert_identical(same.estimate, found.estimate)
 
 
+@pytest.mark.slow
 def test_the_field_that_obeys_an_equation_needs_no_bases() -> None:
     data = cases.sampled(cases.diffusion, cases.grid(40, 30))
     noisy = data + 0.05 * np.random.default_rng(0).standard_normal(data.shape)
@@ -65,6 +66,7 @@ def test_the_field_that_obeys_an_equation_needs_no_bases() -> None:
     assert known.constants.sizes["parameter"] == 0
 
 
+@pytest.mark.slow
 def test_the_terms_of_an_equation_need_no_bases() -> None:
     data = cases.sampled(cases.burgers_on_a_circle, cases.grid(40, 24))
     noisy = data + 0.001 * np.random.default_rng(0).standard_normal(data.shape)

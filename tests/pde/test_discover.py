@@ -75,6 +75,7 @@ def test_waves_have_a_second_derivative_in_time() -> None:
     assert found.coefficient.sel(term="u_xx")[0].item() == pytest.approx(1.69, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("knots", "penalty"), [(20, 0), (30, "reml")])
 def test_without_noise_no_term_is_rounding(knots: int, penalty: float | str) -> None:
     data = cases.sampled(cases.diffusion, cases.grid(80, 40))
@@ -85,7 +86,8 @@ def test_without_noise_no_term_is_rounding(knots: int, penalty: float | str) -> 
     assert (np.abs(found.coefficient.values[found.included.values]) > 0.01).all()
 
 
-@pytest.mark.parametrize(("knots", "order"), [(10, 2), pytest.param(14, 3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("knots", "order"), [(10, 2), (14, 3)])
 def test_what_the_knots_leave_is_no_term(knots: int, order: int) -> None:
     """Without noise the misfit is that of the space, and sets of up to ten terms follow it."""
     data = cases.sampled(cases.diffusion, cases.grid(50, 25))
@@ -123,10 +125,8 @@ def test_two_variables_without_a_list_of_terms(response: str, right: set[str]) -
     assert found.space.startswith('fit({"x": xs.BSpline(')
 
 
-@pytest.mark.parametrize(
-    ("space", "time", "letter"),
-    [("r", "t", "r"), pytest.param("distance", "time", "x", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("space", "time", "letter"), [("r", "t", "r"), ("distance", "time", "x")])
 def test_of_raw_data_coordinates_are_fitted_whatever_their_names(space: str, time: str, letter: str) -> None:
     data = noisy(cases.diffusion, 0.01).rename(x=space, t=time)
     found = xs.discover(data, "u_t", order=2, power=1)
@@ -153,13 +153,14 @@ def test_a_field_that_obeys_no_candidate_has_no_equation() -> None:
     assert "misses the data by more than their noise" in found.attrs["checks"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "seed", "around", "asked"),
     [
-        pytest.param(0.0, 0, True, {}, marks=pytest.mark.slow),
-        pytest.param(0.05, 2, True, {"order": 2}, marks=pytest.mark.slow),
+        (0.0, 0, True, {}),
+        (0.05, 2, True, {"order": 2}),
         (0.0, 0, False, {"order": 2, "power": 1}),
-        pytest.param(1e-3, 0, False, {"order": 2, "power": 2}, marks=pytest.mark.slow),
+        (1e-3, 0, False, {"order": 2, "power": 2}),
         (0.01, 0, False, {}),
     ],
 )
@@ -181,6 +182,7 @@ def test_of_a_single_wave_no_more_terms_than_data_tell(
     assert "the data do not tell it from u_t = " in found.attrs["checks"]
 
 
+@pytest.mark.slow
 def test_a_travelling_wave_obeys_a_shorter_equation_too() -> None:
     field = noisy(cases.burgers, 0.01).spline.fit({"x": xs.BSpline(30, 5), "t": xs.BSpline(8, 5)})
     found = field.discover("u_t", terms=["u_x", "u*u_x", "u_xx"])
@@ -248,14 +250,8 @@ def test_the_right_terms_at_ten_percent_noise(make) -> None:
     assert list(itertools.islice(right, 2)) == [True, True]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        make if make is waves.wave else pytest.param(make, marks=pytest.mark.slow)
-        for make in waves.SETS
-        if make not in (waves.noise, waves.schrodinger)
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [m for m in waves.SETS if m not in (waves.noise, waves.schrodinger)])
 def test_the_right_terms_without_noise(make) -> None:
     """And no other set is as good, though the space leaves more than rounding."""
     found = make().discovered(0.0, 0)

@@ -222,9 +222,8 @@ def diffusivity() -> float:
     return xs.recover(DATA, "u_t = D*u_xx").estimate.item()
 
 
-@pytest.mark.parametrize(
-    "name", ["space", *(pytest.param(n, marks=pytest.mark.slow) for n in ("distance", "r"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["space", "distance", "r"])
 def test_letters_and_dims_say_what_is_fitted(name: str, diffusivity: float) -> None:
     data = DATA.rename(x=name)
     own = f"u_t = D*u_{name * 2}" if len(name) == 1 else "u_t = D*u_xx"
@@ -235,6 +234,7 @@ def test_letters_and_dims_say_what_is_fitted(name: str, diffusivity: float) -> N
     assert found.estimate.item() == pytest.approx(diffusivity, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_coordinate_that_nothing_names_stays_a_batch() -> None:
     both = xr.concat([DATA, 2 * DATA], xr.DataArray(np.array([1, 2]), dims="run", name="run"))
     found = xs.recover(both, "u_t = D*u_xx")

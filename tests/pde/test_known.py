@@ -32,6 +32,7 @@ def estimate(field: xs.Field, known: object, **more: object) -> float:
     return field.recover(TEXT, known={"S": known}, **more).estimate.item()
 
 
+@pytest.mark.slow
 def test_every_form_of_a_source(field: xs.Field, source: xr.DataArray) -> None:
     assert estimate(field, source) == pytest.approx(0.4, rel=3e-5)
     assert estimate(field, source.transpose()) == estimate(field, source)

@@ -167,6 +167,7 @@ def test_holders_together_are_their_data_together() -> None:
     assert one.stderr.item() == pytest.approx(two.stderr.item(), rel=1e-8)
 
 
+@pytest.mark.slow
 def test_errors_from_the_scores_of_holders() -> None:
     """Each holder's records are off in a shape of the constant's own: only holders are independent."""
     rng, case = np.random.default_rng(0), constants.bound.diffusion()
@@ -186,6 +187,7 @@ def test_errors_from_the_scores_of_holders() -> None:
     assert np.sqrt(np.mean(np.square(by_holders))) < 1.7
 
 
+@pytest.mark.slow
 def test_weights_are_precisions() -> None:
     """A tenth of the records with a hundredth of the weight and ten times the error."""
     rng = np.random.default_rng(4)
@@ -202,6 +204,7 @@ def test_weights_are_precisions() -> None:
     assert abs(weighted.estimate.item() - 0.05) < scatter.FIVE * weighted.stderr.item()
 
 
+@pytest.mark.slow
 def test_gaps_and_few_records() -> None:
     """Where there are no records the equation alone says what the field is."""
     data = cases.sampled(cases.diffusion) + 0.01 * np.random.default_rng(2).standard_normal((40, 70))

@@ -119,7 +119,7 @@ def test_the_stabiliser_does_not_bend_other_units(factor: float) -> None:
 # ---- labels, chunks, batch ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["pointwise", "differences"])
+@pytest.mark.parametrize("method", ["pointwise", pytest.param("differences", marks=pytest.mark.slow)])
 def test_chunked_equals_in_memory_in_one_compute(method: str) -> None:
     data = cases.sampled(cases.diffusion)
     source = (0.1 * data.x + 0 * data.t).rename("S")

@@ -72,6 +72,7 @@ def test_the_line_of_an_obeying_field_runs(kind: str) -> None:
         assert own["v"].code() == own.code() + "['v']"
 
 
+@pytest.mark.slow
 def test_the_line_has_constants_that_vary() -> None:
     data = varied()
     field = data.spline.fit({"x": xs.BSpline(12, 5), "t": xs.BSpline(8, 5)}, penalty=xs.Roughness(1e-4))
@@ -81,6 +82,7 @@ def test_the_line_has_constants_that_vary() -> None:
         xr.testing.assert_allclose(again.predict(), own.predict(), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_recover_of_data_takes_constants_that_vary() -> None:
     found = xs.recover(varied(), "u_t = (D(x)*u_x)_x", vary={"D": 4})
     assert float(abs(found.D - found.D.x).max()) < 0.5 and found.D.sizes == {"x": 101}
@@ -88,6 +90,7 @@ def test_recover_of_data_takes_constants_that_vary() -> None:
     xr.testing.assert_identical(own.D, found.D)
 
 
+@pytest.mark.slow
 def test_recover_of_data_over_durations() -> None:
     data = noisy().rename("u")[::2, ::2]
     seconds = xs.recover(data, "u_t = D*u_xx")

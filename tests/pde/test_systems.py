@@ -32,7 +32,8 @@ def constants(data: xr.Dataset, equations: list[str] = TURNING, method: str | No
 # ---- units ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", [0.01, pytest.param(0.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [0.01, 0.0])
 @pytest.mark.parametrize("method", ["profile", "weak"])
 def test_units_of_a_variable_do_not_matter(noise: float, method: str) -> None:
     own = constants(turning(noise), method=method)
@@ -66,6 +67,7 @@ def test_a_variable_without_noise_is_followed() -> None:
     assert (found.stderr < constants(turning()).stderr).all()
 
 
+@pytest.mark.slow
 def test_the_field_of_a_system_in_other_units() -> None:
     own, other = (
         d.spline.fit(BASES, penalty=1e-9).constrain(TURNING)
@@ -87,6 +89,7 @@ def mode(x: xr.DataArray, t: xr.DataArray) -> xr.DataArray:
     return np.exp(-0.3 * t) * np.sin(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 0.01, 0.1])
 @pytest.mark.parametrize(
     ("u", "equation", "told"),

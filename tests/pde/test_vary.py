@@ -166,6 +166,7 @@ def test_one_that_does_not_vary_is_a_constant() -> None:
     np.testing.assert_allclose(same.D_lower, one.lower.item(), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_their_coefficients() -> None:
     data, known = medium(0.01)
     result = data.spline.fit(BASES).recover("u_t = (D(x)*u_x)_x + S", known=known, vary={"D": 5})

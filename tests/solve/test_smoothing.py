@@ -130,6 +130,7 @@ def test_the_choice_minimises_the_score(name: str, method: str) -> None:
     assert chosen.method == method and tuple(chosen.gradient) == tuple(chosen.penalty.strengths(space))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_the_reference_does_not_change_the_choice(method: str) -> None:
     sums = summed(scattered(PLANE, 300), PLANE)

@@ -136,7 +136,7 @@ def predicted(rows: list[tuple[np.ndarray, ...]], space: Space, rho: np.ndarray)
     return float(error / sum(w.sum() for _, _, w in rows))
 
 
-@pytest.mark.parametrize("count", [2, 5])
+@pytest.mark.parametrize("count", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_holders_are_predicted_by_the_others(count: int) -> None:
     parts, rows = parts_of(PLANE, count)
     chosen = choose(Sums.merge(parts, PLANE.frame), PLANE, Roughness("holders"), parts=parts)
@@ -150,6 +150,7 @@ def test_holders_are_predicted_by_the_others(count: int) -> None:
     assert chosen.converged and chosen.factorisations <= 80 * count + 10
 
 
+@pytest.mark.slow
 def test_holders_may_have_few_observations_or_none() -> None:
     """A holder of one observation determines nothing itself; one without any does not matter."""
     block = scattered(PLANE, 200)

@@ -77,8 +77,7 @@ def as_one(members: Sequence[Observed], places: Places) -> float:
     at = places(largest.coordinates)
     some = np.sort(np.random.default_rng(0).permutation(values.size)[:TAKEN])  # enough for the shape of cells
     metric = metric_of(at[some], values[some], places.links, is_round=places.is_round)
-    denser = (some.size / values.size) ** (1 / places.coordinates)
-    grid = Grid(metric * denser, at.min(axis=0))
+    grid = Grid(metric * (some.size / values.size) ** (1 / places.coordinates), at.min(axis=0))
     cells = cells_beyond(Level.of(at, values, weights), grid)[-1]
     return max(float(np.sum((cells.counts * cells.values) ** 2) / (weights @ values**2)), 1.0)
 

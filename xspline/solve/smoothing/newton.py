@@ -2,8 +2,7 @@
 
 The Hessian's eigenvalues are taken by their magnitude, steps are at most `LONGEST` and are halved while the score
 rises or does not exist. Where the score falls towards a limit, as C exp(−|ρ|) does, Newton's steps have length 1 for
-ever: there the bound is tried at once. Where the score is flat along a coordinate, that ends no differently wherever it
-is left.
+ever: there the bound is tried at once. Along a coordinate where the score is flat, any place will do.
 
 Scores are in the units of a log-likelihood: a difference of 1 matters, one of 1e-5 does not.
 """
@@ -131,10 +130,7 @@ def minimise(
 
 
 def _ends(point: Point, hessian: Array, step: Array, near: float, enough: float) -> bool:
-    """Return whether a step is not worth taking, but for coordinates along which the score is flat.
-
-    Along these it would go on for ever, in ever shorter steps.
-    """
+    """Return whether a step is not worth taking, whatever it is along coordinates where the score is flat."""
     is_flat = (np.abs(point.gradient) < RISE) & (np.abs(np.diagonal(hessian)) < RISE)
     step = np.where(is_flat, 0.0, step)
     return bool(np.max(np.abs(step)) < near) or _gain(point, step) < enough + DOUBT * point.noise
