@@ -12,6 +12,7 @@ from xspline.kriging.likelihood import Window, Windows
 from xspline.kriging.model import STEP, Model, matern
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import metric_of
+from xspline.kriging.search import SLOPED, Prior
 
 
 def value_in_table(nu: float, z: np.ndarray) -> np.ndarray:
@@ -40,6 +41,21 @@ def test_slopes_of_the_likelihood_are_its_differences(nu: float) -> None:
     for step, slope in zip(1e-4 * np.eye(x.size), slopes, strict=True):
         high, low = (windows.value(Model.of(x + sign * step, 2, 2)) for sign in (1, -1))
         assert (high - low) / 2e-4 == pytest.approx(slope, abs=1e-3)
+
+
+def test_the_likeliest_model_does_not_depend_on_units() -> None:
+    rng, parts = np.random.default_rng(1), []
+    for _ in range(12):
+        at = np.sort(rng.uniform(0, 60, 80))[:, None]
+        apart = abs(at - at.T)
+        covariance = np.exp(-apart / 15) + 0.3 * np.exp(-apart / 1.5) + 0.05 * np.eye(80)
+        parts.append((at, np.linalg.cholesky(covariance) @ rng.normal(size=80)))
+    prior = Prior.over(np.ones(1), np.array([60.0]), Places(1), 2, SLOPED, -14.0, False)
+    found = []
+    for unit in (1.0, 1e-6, 1e-100):
+        items = [Window(at, np.zeros(80, np.int64), np.ones(80), unit * values) for at, values in parts]
+        found.append(prior.search(Windows(np.zeros((1, 1)), items), prior.mean, 150).x)
+    assert np.ptp(found, axis=0).max() < 1e-4
 
 
 @pytest.mark.slow

@@ -137,11 +137,7 @@ def rough_with_gaps(seed: int) -> tuple[xr.DataArray, xr.DataArray]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("criterion", "penalty"),
-    [
-        ("gcv", "gcv"),
-        ("holders", "holders"),
-        ("gcv", xs.Sobolev((1, 2), criterion="gcv")),
-    ],
+    [("gcv", "gcv"), ("holders", "holders"), ("gcv", xs.Sobolev((1, 2), criterion="gcv"))],
 )
 def test_gaps_do_not_blow_up(criterion: str, penalty: str | xs.Penalty) -> None:
     """They were off by 33 times the spread of the data (GCV) and by five times that (holders)."""

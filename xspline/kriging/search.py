@@ -40,7 +40,7 @@ FLAT = 4.0
 #: Gain in log likelihood that each parameter of a second scale must bring.
 WORTH = 2.0
 STEPS, FIRST_STEPS = 150, 25
-#: Relative change of −log L, and largest derivative, at which a search ends.
+#: Change of −log L, as a share of that since the start, and largest derivative, at which a search ends.
 ENDED = 1e-10
 #: Models that are drawn from the prior, or about the likeliest one, where few data leave open which it is.
 DRAWN, DRAWN_AROUND = 256, 32
@@ -126,15 +126,19 @@ class Prior:
         """Return the likeliest parameters that a quasi-Newton method finds from a start."""
         from scipy.optimize import minimize  # not above: it makes the import of the package longer
 
-        return minimize(
-            self.objective,
-            np.clip(start, self.low, self.high),
-            (windows,),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=list(zip(self.low, self.high, strict=True)),
-            options={"maxiter": steps, "ftol": ENDED, "gtol": ENDED},
-        )
+        start = np.clip(start, self.low, self.high)
+        level = self.objective(start, windows)[0]  # which hangs on the units of the data
+        level = level if level < IMPOSSIBLE else 0.0
+
+        def change(x: Array) -> tuple[float, Array]:
+            value, gradient = self.objective(x, windows)
+            return value - level, gradient
+
+        bounds = list(zip(self.low, self.high, strict=True))
+        options = {"maxiter": steps, "maxcor": 2 * start.size, "ftol": ENDED, "gtol": ENDED}
+        found = minimize(change, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        found.fun += level
+        return found
 
     def drawn(self, windows: Windows) -> list[tuple[float, Model]]:
         """Return models with weights that stand for all that few data leave possible: draws from the prior.

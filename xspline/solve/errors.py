@@ -12,8 +12,7 @@ PLAIN = "pass a penalty (penalty=1e-3, say) or use fewer coefficients"
 PENALISED = "pass a larger penalty, add a ridge to it (penalty + xs.Ridge(1e-3)), or use fewer coefficients"
 
 NEEDS_DIRECT = (
-    "are not available from iterations: pass solver='banded', if its memory suffices, or use fewer "
-    "coefficients"
+    "are not available from iterations: pass solver='banded', if memory suffices, or use fewer coefficients"
 )
 
 

@@ -79,21 +79,13 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
     space, data = fit.space, observed.data.compute()
     arrangement = observed.arrangement
     coordinates = {n: c.compute() if c.chunks is not None else c for n, c in observed.coordinates.items()}
-    target = Target(coordinates, xr.Dataset(), None, False, None)
-    coarse = evaluation.evaluate(fit, target, {}, None)
+    coarse = evaluation.evaluate(fit, Target(coordinates, xr.Dataset(), None, False, None), {}, None)
     coarse = coarse.drop_vars(coarse.coords)
     residual = (data.drop_vars(data.coords).astype(np.float64) - coarse).transpose(*data.dims)
     weights = xr.ones_like(residual)
     if observed.weights is not None:
         own = observed.weights.compute()
         weights = (weights * own.drop_vars(own.coords)).transpose(*data.dims)
-    spans = dict(zip(arrangement.names, arrangement.spans, strict=True))
-    columns = []
-    for name in space.names:
-        x = space.within(floats(coordinates[name], name, space, spans[name], data.sizes), name)
-        columns.append(
-            xr.Variable(spans[name], np.asarray(x)).set_dims(dict(data.sizes)).transpose(*data.dims)
-        )
     batch = arrangement.batch
     axes = [data.dims.index(dim) for dim in batch]
     members = math.prod(data.sizes[dim] for dim in batch)
@@ -101,8 +93,13 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
     def by_member(x: Any) -> Array:
         return np.moveaxis(np.asarray(x), axes, range(len(axes))).reshape(members, -1)
 
+    spans = dict(zip(arrangement.names, arrangement.spans, strict=True))
+    along = []
+    for name in space.names:
+        x = space.within(floats(coordinates[name], name, space, spans[name], data.sizes), name)
+        column = xr.Variable(spans[name], np.asarray(x)).set_dims(dict(data.sizes)).transpose(*data.dims)
+        along.append(by_member(column.values))
     values, precision = by_member(residual.values), by_member(weights.values)
-    along = [by_member(column.values) for column in columns]
     used = np.isfinite(values) & (precision > 0) & np.all([np.isfinite(c) for c in along], axis=0)
     whole = by_member(data.values)
     enough = [bool(own.sum() >= LEAST and np.ptp(whole[k][own]) > 0) for k, own in enumerate(used)]

@@ -21,9 +21,8 @@ from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
 from xspline.solve.families.base import BEYOND
 
-LONGEST = (
-    BEYOND  # the longest step along an eigenvector of the Hessian, in log λ: from a bound to where scores end
-)
+# The longest step along an eigenvector of the Hessian, in log λ: from a bound to where scores end.
+LONGEST = BEYOND
 STEPS = 50  # the most that a search takes
 # In units of the log-likelihood, what the score may rise by over a step, and its slope and curvature, for log λ, that
 # count as none; in log λ, the step that ends a search.
