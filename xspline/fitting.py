@@ -188,13 +188,10 @@ def fit(
     def solved(own: list[Observations], neighbours: bool = True) -> Field[Data]:
         computed = _statistics(data, agreed, own, holder, device, compute, checkpoint, missing_chunks)
         present = execution.present(device)
-        solve = partial(Field.from_statistics, computed, penalty, solver, present, warns=not looks, **levels)
-        field = solve()
-        # REML took what neighbours share for signal: it chooses anew, knowing how many observations err as one.
-        by_reml = [o for o in own if windows and field.fits[o.name].choice.get("method") == "reml"]
-        many = {o.name: as_one(o, field.fits[o.name]) for o in by_reml if not is_tiled(o)}
-        if max(many.values(), default=1.0) > 1:
-            field = solve(as_one=many)
+        counts = {o.name: partial(as_one, o, computed) for o in own if windows and not is_tiled(o)}
+        field = Field.from_statistics(
+            computed, penalty, solver, present, warns=not looks, as_one=counts, **levels
+        )
         if windows and neighbours:
             field = field._with_fine({o.name: fine_field(o, field.fits[o.name], windows) for o in own})
         return field

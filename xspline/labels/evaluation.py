@@ -25,9 +25,6 @@ _WORD = re.compile(r"[^\W\d]+|[°%]")
 _WORDS = {1: "derivative", 2: "second derivative", 3: "third derivative"}
 
 
-# ---- where
-
-
 def ordered_dims(target: Target, variable: Variable) -> tuple[Hashable, ...]:
     """Return the order that ``DataArray.interp`` gives; the order of the Space where the data's is unknown."""
     spans = dict(zip(target.coordinates, variable.spans, strict=True))
@@ -39,9 +36,6 @@ def ordered_dims(target: Target, variable: Variable) -> tuple[Hashable, ...]:
         order += replaced or ([dim] if dim in variable.batch_dims else [])
     order += [dim for c in target.coordinates.values() for dim in c.dims]
     return tuple(dict.fromkeys(order))
-
-
-# ---- values
 
 
 def evaluate(
@@ -208,9 +202,6 @@ def labelled(
     labels: dict[Hashable, Any] = {n: c.variable for n, c in (*fits.items(), *batch.items())}
     attrs = attributes(units, long_name, variable.history, call)
     return result.assign_coords(labels | own).assign_attrs(attrs).drop_encoding()
-
-
-# ---- units and history
 
 
 def per(units: str, *denominators: tuple[str, int]) -> str:

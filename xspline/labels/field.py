@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -62,12 +62,12 @@ class Field(FieldBase[Data]):
         device: str | None = None,
         *,
         warns: bool = True,
-        as_one: Mapping[str, float] | None = None,
+        as_one: Mapping[str, Callable[[np.ndarray], float]] | None = None,
         **holders: Any,
     ) -> Self:
         """Solve for the coefficients; see :meth:`Statistics.solve`, of whose holders there are offsets and noise.
 
-        `as_one` is how many observations of each variable err as one, as the choice of a penalty takes it.
+        `as_one` counts how many observations of a variable vary as one, given coefficients, for that choice.
         """
         request = Request(as_penalty(penalty, statistics.space), solver, device)
         if holders and (wanted := differing(statistics, **holders)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -368,7 +368,7 @@ class Fit:
             errors = (f", log lambda of {n} ± {e:.2g}" for n, e in choice.get("error", {}).items())
             counted = f"{choice['method']}, {choice['factorisations']} factorisations"
             if (times := choice.get("as_one", 1.0)) > 1:
-                counted += f", {times:.3g} observations taken as one"
+                counted += f", {times:.3g} observations vary as one"
             attrs["smoothing"] = f"{counted}{given_up}{''.join(ends)}{''.join(errors)}"
             named = {"long_name": f"{choice['method']} score"}
             rows["score"] = xr.DataArray(choice["score"], attrs=named)
@@ -451,7 +451,7 @@ def solve_variables(
     solver: str | None,
     device: str | None = None,
     rhos: Mapping[str, np.ndarray | None] | None = None,
-    as_one: Mapping[str, float] | None = None,
+    as_one: Mapping[str, Callable[[np.ndarray], float]] | None = None,
 ) -> dict[str, Fit]:
     """Return the fit of every variable; those with the same Gram and penalty share one factorisation.
 
@@ -462,7 +462,7 @@ def solve_variables(
     solver : the name of a solver; None chooses one by structure.
     device : where large dense systems are solved: None (the host) or "cuda".
     rhos : correlations of errors that remember, where they are known.
-    as_one : how many observations of each variable err as one, as the choice of a penalty takes it; else 1.
+    as_one : counts how many observations of a variable vary as one, given coefficients; see `choose`.
     """
     space, resources = statistics.space, execution.resources(device)
     fits: dict[str, Fit] = {}
@@ -474,9 +474,9 @@ def solve_variables(
             continue
         equal = (fit for fit in fits.values() if fit.penalty == requested and not fit.choice)
         shared = next((f.solved.factorisation for f in equal if f.total.gram.equals(total.gram)), None)
-        times = (as_one or {}).get(name, 1.0)
+        count = (as_one or {}).get(name)
         solution, penalty, choice = solution_of(
-            total, space, requested, solver, parts, resources, shared, times
+            total, space, requested, solver, parts, resources, shared, count
         )
         fits[name] = Fit(statistics, name, solution.coefficients, penalty, choice, solution)
     return {name: _without_weak(fit) for name, fit in fits.items()}
@@ -563,7 +563,7 @@ def solution_of(
     parts: Sequence[Sums],
     resources: Resources,
     shared: Factorisation | None = None,
-    as_one: float = 1.0,
+    as_one: Callable[[np.ndarray], float] | None = None,
 ) -> tuple[Solution, Penalty, dict[str, Any]]:
     """Return the solution for one variable, its penalty, and how that was chosen, as plain data; see `choose`."""
     if isinstance(requested, Penalty) and not is_choice(requested):

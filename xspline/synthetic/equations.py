@@ -117,9 +117,6 @@ def _squared(wavenumber: tuple[int, int]) -> int:
     return wavenumber[0] ** 2 + wavenumber[1] ** 2
 
 
-# --- Burgers
-
-
 @dataclass(frozen=True, eq=False)
 class Burgers(Truth):
     """The solution at every step, as Fourier modes of [0, 2π], and between steps by Hermite's cubic.

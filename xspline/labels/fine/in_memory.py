@@ -19,6 +19,7 @@ from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
 from xspline.labels.read.targets import Target
+from xspline.labels.statistics import Statistics
 from xspline.spaces import Space
 from xspline.spaces.conversions import degrees_in
 
@@ -58,9 +59,9 @@ class Left(NamedTuple):
     least_noise: float  # the variance of noise by rounding
 
 
-def as_one(observed: Observations, fit: Fit) -> float:
-    """Return how many observations, of what a fit leaves of them, vary as one."""
-    left = _left(observed, fit)
+def as_one(observed: Observations, statistics: Statistics[Any], coefficients: Array) -> float:
+    """Return how many observations, of what coefficients leave of them, vary as one."""
+    left = _left(observed, Fit(statistics, observed.name, coefficients, None))
     return 1.0 if left is None else fitting.as_one(left.members, left.places)
 
 

@@ -197,9 +197,6 @@ def _told(border: Border, name: str) -> np.ndarray:
     return np.where(determined, levels.ratio, np.inf)
 
 
-# ---- what is known of them
-
-
 def stored_levels(dataset: xr.Dataset, meta: Mapping[str, Any], name: str, number: int) -> Levels | None:
     """Return the levels of a variable in a Dataset that `Field.to_dataset` returned, if it has some."""
     if (described := meta.get("levels", {}).get(name)) is None:

@@ -179,9 +179,6 @@ def warn_of_batch(data: xr.DataArray, batch: Iterable[Hashable], bases: Mapping[
         )
 
 
-# ---- which coordinates
-
-
 def _coordinates(data: Data, pooled: set[Hashable]) -> dict[str, xr.DataArray]:
     """Return the coordinates to fit, in memory: latitude, longitude, height and time, or dimensions in their order."""
     if isinstance(data, xr.DataArray):
@@ -256,9 +253,6 @@ def _nothing(data: Data) -> ValueError:
         "more (attributes axis, standard_name, units, positive; names such as lat, lon, depth, time), then for "
         f"dimensions with ascending floats or times. Dimensions: {dims}; coordinates: {coordinates}. {advice}"
     )
-
-
-# ---- how many functions
 
 
 def _has_years(x: Floats, axis: Axis, extent: Extent) -> bool:

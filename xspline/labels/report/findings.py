@@ -58,9 +58,6 @@ def _of_choice(fit: Fit) -> list[Finding]:
     return [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_walls(fit), *_condition(fit)]
 
 
-# ---- one subject each
-
-
 def _smoothing(fit: Fit) -> Iterator[Finding]:
     choice = fit.choice
     if not choice:

@@ -80,9 +80,6 @@ def plot(
         raise
 
 
-# ---- where
-
-
 def _spread(field: FieldBase[Any], at: Any, given: Mapping[str, Any]) -> dict[str, xr.DataArray]:
     """Return labels spread evenly over the domain for coordinates that have none of their own along a dimension."""
     if at is not None:
@@ -144,9 +141,6 @@ def _members(values: xr.DataArray, chosen: Mapping[str, Any]) -> xr.DataArray:
                 f"of which has a fit of its own{near}"
             ) from None
     return values
-
-
-# ---- how
 
 
 def _line(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,7 +13,7 @@ import numpy as np
 from xspline.solve.costs import Resources
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import ConvergenceError, SingularSystemError, nothing_determined, warn
-from xspline.solve.families.base import WEAKEST, Bounds, Family
+from xspline.solve.families.base import WEAKEST, Bounds
 from xspline.solve.families.modes import SpaceTimes
 from xspline.solve.families.orders import SingleOrder, several_orders, smoothed
 from xspline.solve.multigrid.spaces import coarser
@@ -26,6 +26,7 @@ from xspline.solve.smoothing.fit import Model, PenalisedFit, centred, observed_p
 from xspline.solve.smoothing.newton import RISE, State, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.smoothing.resolution import Resolution, gap_error, resolution
+from xspline.solve.solution import solve
 from xspline.solve.system import Choice, Factorisation
 from xspline.spaces import Space
 from xspline.sums import Sums, leave_one_out
@@ -62,7 +63,7 @@ class Smoothing:
     gap_error: float
     # [T, T], of the logarithms of the terms' strengths given the data; None where the score is no likelihood
     covariance: Array | None
-    as_one: float  # how many observations were taken to err as one
+    as_one: float  # how many observations vary as one
 
 
 @single_threaded_blas()
@@ -74,7 +75,7 @@ def choose(
     solver: str | None = None,
     parts: Sequence[Sums] = (),
     resources: Resources | None = None,
-    as_one: float = 1.0,
+    as_one: Callable[[Array], float] | None = None,
 ) -> Smoothing:
     """Choose the penalty, of a family for all coordinates with a B-spline, that minimises a score of the sums.
 
@@ -85,7 +86,8 @@ def choose(
     2011), "gcv", generalised cross-validation (Craven and Wahba 1979), "holders", the error of each of `parts`, which
     together are `sums`, predicted from the others, or a penalty that leaves its strengths to one of them; see
     `family_for`. For `solver` see `candidates`, for `resources` see `solve`. "reml" divides the number of
-    observations by `as_one`, how many of them err as one, and keeps two for each function without roughness.
+    observations by how many of them vary as one, and keeps two for each function without roughness; `as_one` counts
+    them, given coefficients.
     """
     resources = resources or Resources.here()
     method = criterion_of(requested) or ""
@@ -94,20 +96,20 @@ def choose(
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
     family = family_for(sums.gram, requested, space, solver, resources)
     model = Model(space, centred(sums, space), family, solver, resources)
-    if method == "reml":
-        most = model.observations / (2 * max(family.null, 1))
-        model = replace(model, as_one=max(min(as_one, most), 1.0))
-    if requested == "reml" and isinstance(family, SingleOrder) and several_orders(space, names) is not None:
-        model = replace(model, family=Problem(model, method, ()).likelier_order())
     problem = Problem(model, method, observed_parts(model, method, parts))
+    start, is_open = None, requested == "reml" and isinstance(family, SingleOrder)
     try:
+        if as_one is not None and method == "reml":
+            problem, start = problem.counting(as_one)
+        if is_open and several_orders(space, names) is not None:
+            problem, start = problem.of_likelier_order(), None
         if problem.choice.memory_refusal:
             warn(
                 f"penalty={method!r} is estimated from random probes, not computed: {problem.choice.memory_refusal}. "
                 "The strengths have the standard errors that `error` says; for exact ones use fewer coefficients along "
                 "some coordinate, or a machine with more memory"
             )
-        return _chosen(problem, problem.minimum())
+        return _chosen(problem, problem.minimum(start))
     except ConvergenceError:  # data are further from a product than they seem
         if requested != "reml" or solver or not isinstance(family, SpaceTimes):
             raise
@@ -175,17 +177,31 @@ class Problem:
     steps: int = field(default=0, init=False)  # how many scores there have been
     included: Mask | None = field(default=None, init=False)  # batch members that count
 
-    def minimum(self) -> State[Score]:
-        """Return the lowest minimum of the score that is found.
+    def counting(self, as_one: Callable[[Array], float]) -> tuple[Problem, Array]:
+        """Return the problem that knows how many observations vary as one, and where its search starts.
 
-        Where a factorisation takes long, a problem with half of the knots gives the start.
+        REML takes what neighbours share for signal where it does not know. They are counted with strengths that it
+        chooses as quickly as it can, and which are near those in the end.
         """
-        coarser = None if self.is_quick else self.coarser()
-        return self.lowest_minimum() if coarser is None else self.search(coarser.minimum().rho)
+        model = self.model
+        start = self.within(self.quicker.minimum().rho)
+        penalty = model.family.penalty(start)
+        solution = solve(model.sums, model.space, penalty, model.solver, resources=model.resources)
+        most = model.observations / (2 * max(model.family.null, 1))
+        times = max(min(as_one(solution.coefficients), most), 1.0)
+        counting = replace(self, model=replace(model, as_one=times))
+        counting.factorisations = self.factorisations + 1
+        return counting, start
 
-    def lowest_minimum(self) -> State[Score]:
+    def minimum(self, start: Array | None = None) -> State[Score]:
+        """Return the lowest minimum of the score that is found, from a quicker problem where there is one."""
+        if self.quicker is self:
+            return self.lowest_minimum(start)
+        return self.search(self.quicker.minimum(start).rho)
+
+    def lowest_minimum(self, start: Array | None = None) -> State[Score]:
         """Return the lowest of the minima that searches from several starts reach."""
-        best = self.search(self.bounds.start)
+        best = self.search(self.bounds.start if start is None else start)
         for start in self.other_starts(best):
             with suppress(SingularSystemError):
                 other = self.search(start)
@@ -214,13 +230,15 @@ class Problem:
 
     def search(self, start: Array) -> State[Score]:
         """Return the minimum that Newton's method reaches from a start."""
-        family = self.model.family
         bounds = self.bounds
-        excess = np.max(family.design @ start - bounds.most)
-        if excess > 0:  # of a start from a problem with other bounds
-            start = start - excess * family.overall
         with on_cores(self.model.resources.cores), told("choosing the smoothing"):
-            return minimise(self.score, start, bounds.lower, bounds.upper, self.near)
+            return minimise(self.score, self.within(start), bounds.lower, bounds.upper, self.near)
+
+    def within(self, start: Array) -> Array:
+        """Return a start from a problem with other bounds, within these."""
+        family = self.model.family
+        excess = np.max(family.design @ start - self.bounds.most)
+        return start - max(float(excess), 0.0) * family.overall
 
     @cached_property
     def likely(self) -> Array | None:
@@ -283,14 +301,15 @@ class Problem:
         rests = [replace(model, sums=centred(x, model.space)) for x in leave_one_out(self.parts, frame)]
         return [(r, p.recentred(r.sums.reference, frame)) for r, p in zip(rests, self.parts, strict=True)]
 
-    def likelier_order(self) -> Family:
-        """Return the penalties of order 1 or 2, whichever fits better on a coarser space where that is quickly told."""
+    def of_likelier_order(self) -> Problem:
+        """Return the problem of order 1 or 2, whichever fits better on a coarser space where that is quickly told."""
         problem = self.coarser()
         while problem is not None and not problem.is_quick:
             problem = problem.coarser()
         if problem is None:
-            return self.model.family
-        return SingleOrder(self.model.space, self.model.names, min((2, 1), key=problem.comparable))
+            return self
+        family = SingleOrder(self.model.space, self.model.names, min((2, 1), key=problem.comparable))
+        return replace(self, model=replace(self.model, family=family))
 
     def comparable(self, order: int) -> float:
         """Return how well penalties of one order fit, see `Reml.comparable`; infinite where nothing is determined."""
@@ -312,6 +331,11 @@ class Problem:
         model = replace(self.model, sums=coarse[0], space=coarse[1], family=family, solver=solver)
         parts = (coarser(part, space, names) for part in self.parts)
         return replace(self, model=model, parts=[part[0] for part in parts if part is not None])
+
+    @cached_property
+    def quicker(self) -> Problem:
+        """The problem with half of the knots where a factorisation takes long, else this one."""
+        return self if self.is_quick else self.coarser() or self
 
     @property
     def is_quick(self) -> bool:

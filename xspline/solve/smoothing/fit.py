@@ -44,7 +44,7 @@ class Model:
     solver: str | None = None
     # cores, memory and GPU of its solves, see `solve`
     resources: Resources = field(default_factory=Resources.here)
-    as_one: float = 1.0  # how many observations err as one, as "reml" takes it
+    as_one: float = 1.0  # how many observations vary as one, as "reml" takes it
 
     @property
     def observations(self) -> int:

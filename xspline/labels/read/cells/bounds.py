@@ -21,9 +21,6 @@ Array = np.ndarray
 CELLS, POINTS = "cells", "points"
 
 
-# ---- which
-
-
 def has_cells(support: Any) -> bool:
     """Return whether a support says that there are cells."""
     given = support.values() if isinstance(support, Mapping) else [support]
@@ -119,9 +116,6 @@ def _fitting(bounds: xr.DataArray, coordinate: xr.DataArray, name: str) -> xr.Da
     units = units_of(bounds) or units_of(coordinate)
     plain = bounds.drop_vars(bounds.coords).transpose(*coordinate.dims, beside[0]).compute()
     return plain.assign_attrs(units=units)
-
-
-# ---- as floats
 
 
 def ends_of(axis: Axis, x: Array, bounds: Array, name: str) -> tuple[Array, Array]:
