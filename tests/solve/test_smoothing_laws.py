@@ -243,3 +243,25 @@ def test_coarser_problems_lead_to_the_same_choice(method: str) -> None:
     for name, strength in plain.penalty.strengths(space).items():
         # Each search ends at a step of `CLOSE`; of traces from draws the next one may be as long.
         assert abs(np.log(levels.penalty.strengths(space)[name] / strength)) < 2 * CLOSE
+
+
+@pytest.mark.parametrize("flops", [1e4, None])
+def test_observations_that_vary_as_one_count_as_one(flops: float | None) -> None:
+    """REML of observations that are there four times is that of each once, with four times the strengths."""
+    space = Space({n: BSpline(12, domain=(0, 1)) for n in "ab"}, axes={n: Axis() for n in "ab"})
+    block = scattered(space, 400, noise=0.5)
+    resources = on(coarse_start_flops=flops) if flops else on()
+    once = choose(summed(block, space), space, Roughness("reml"), resources=resources)
+    seen = []
+
+    def count(coefficients: np.ndarray) -> float:
+        seen.append(coefficients.shape)
+        return 4.0
+
+    fourfold = Sums.merge([summed(block, space)] * 4, space.frame)
+    alike = choose(fourfold, space, Roughness("reml"), resources=resources, as_one=count)
+    assert alike.as_one == 4.0 and seen == [space.shape]
+    unaware = choose(fourfold, space, Roughness("reml"), resources=resources)
+    for name, strength in once.penalty.strengths(space).items():
+        assert abs(np.log(alike.penalty.strengths(space)[name] / strength / 4.0)) < 2 * CLOSE
+        assert abs(np.log(unaware.penalty.strengths(space)[name] / strength / 4.0)) > 0.5
