@@ -433,9 +433,6 @@ def coefficient_at(space: Space, function: str) -> tuple[str, xr.DataArray, int,
     return name, label, order, 1.0 if order else float(values[best]), per_unit
 
 
-# ---- solving
-
-
 def planned(
     gram: Gram, penalty: RequestedPenalty, space: Space, solver: str | None, resources: Resources
 ) -> Choice:

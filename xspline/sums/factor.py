@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, TypeAlias
@@ -137,10 +137,7 @@ class Factor:
         if (own := self.padded(frame)) is not self:
             return own.apply(v, frame, positions)
         tails = self._tails(frame)
-        for position, tail in zip(positions, tails, strict=True):
-            if tail:  # repeat the first entries behind the last, so that a circle reads as a line
-                first = v[(slice(None),) * position + (slice(tail),)]
-                v = np.concatenate([v, first], axis=position)
+        v = _unrolled(v, positions, tails)
         out = np.zeros(np.broadcast_shapes(v.shape, (1,) * (v.ndim - len(self.batch)) + self.batch))
         extents = lengths(self.window)
         lines = _lines(frame.along(self.axes), extents, tails, tuple(positions), v.ndim)
@@ -212,6 +209,14 @@ def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
     row and the first the column. The first tuple is all False.
     """
     return itertools.product(*((False, True) if o else (False,) for o in offset))
+
+
+def _unrolled(v: Array, positions: Iterable[int], tails: Sequence[int]) -> Array:
+    """Return an array whose first entries along some axes are repeated behind the last: a circle reads as a line."""
+    for position, tail in zip(positions, tails, strict=True):
+        if tail:
+            v = np.concatenate([v, v[(slice(None),) * position + (slice(tail),)]], axis=position)
+    return v
 
 
 @functools.lru_cache(maxsize=64)  # a fit asks again and again
@@ -306,9 +311,13 @@ def outer_pairs(vectors: Array, frame: Frame) -> Array:
     count = len(frame.sizes)
     x = np.ascontiguousarray(np.moveaxis(vectors, count, -1))
     out = np.zeros((*frame.sizes, *frame.offsets, *x.shape[count:-1]))
-    for place, rows, columns in matrix_entries(frame, once=True):
-        times = 2.0 if any(place[count:]) else 1.0  # an entry and its transpose
-        out[place] += times * np.einsum("...m,...m->...", x[rows], x[columns])
+    around = zip(frame.periodic, frame.offsets, strict=True)
+    tails = tuple(offsets - 1 if periodic else 0 for periodic, offsets in around)
+    x = _unrolled(x, range(count), tails)
+    for place, _, entries in _lines(frame, frame.sizes, tails, tuple(range(count)), x.ndim):
+        half = entries[: -(-len(entries) // 2)]  # The others are their transposes.
+        for rows, columns, _ in half:
+            out[place] += len(entries) / len(half) * np.einsum("...m,...m->...", x[rows], x[columns])
     return out
 
 

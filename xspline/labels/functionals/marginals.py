@@ -194,9 +194,6 @@ def weighted(space: Space, weights: xr.DataArray) -> Marginal:
     )
 
 
-# ---- ranges
-
-
 def ranges_of(space: Space, dims: Any, observed: Mapping[str, Range]) -> dict[str, Range]:
     """Return the range of each coordinate that is averaged over, as floats.
 
@@ -254,9 +251,6 @@ def range_in(space: Space, name: str, given: Any, observed: Mapping[str, Range])
             f"{axis.text(last)}; the part inside counts. To say so, pass that part"
         )
     return max(low, first), min(high, last)
-
-
-# ---- cells
 
 
 def cells_of(

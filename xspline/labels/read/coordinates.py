@@ -79,9 +79,6 @@ def in_units_of(space: Space, coordinate: xr.DataArray, name: str) -> xr.DataArr
     return xr.DataArray(xr.Variable(coordinate.dims, labels), name=coordinate.name)
 
 
-# ---- ranges
-
-
 def in_memory(coordinates: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:
     """Return the coordinates with their labels loaded; the chunked ones all in one compute."""
     chunked = {name: c for name, c in coordinates.items() if c.chunks is not None}
@@ -189,9 +186,6 @@ def seam_once(coordinates: Mapping[str, xr.DataArray], space: Space) -> xr.DataA
         if abs(x[-1] - x[0]) == period == np.ptp(x):
             return xr.DataArray(np.where(np.arange(x.size) < x.size - 1, 1.0, 0.0), dims=c.dims)
     return None
-
-
-# ---- dimensions
 
 
 @dataclass(frozen=True)

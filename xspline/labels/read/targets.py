@@ -158,9 +158,6 @@ def checked_mask(mask: Any) -> int | xr.DataArray | xr.Dataset | None:
     )
 
 
-# ---- what `at` may be
-
-
 def _named(at: Any, space: Space) -> Any:
     """Return `at` as a DataArray, a Dataset or a mapping; a table as points along its rows."""
     if at is None:
@@ -268,9 +265,6 @@ def _as_labels(name: str, value: Any) -> xr.DataArray:
     if labels is None:
         raise ValueError(f"{name} is an array of {array.ndim} dimensions without names; pass a DataArray")
     return labels
-
-
-# ---- chunks
 
 
 def target_chunks(data: xr.DataArray | xr.Dataset) -> Mapping[Hashable, Any] | None:
