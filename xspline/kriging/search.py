@@ -198,25 +198,34 @@ def likeliest(
     """
     single, double = priors
     lengths = single.lengths
+
+    def first(prior: Prior, starts: list[Array]) -> OptimizeResult:
+        found = [prior.search(few, start, FIRST_STEPS) for start in starts]
+        return min(found, key=lambda result: float(result.fun))
+
+    def ended(prior: Prior, found: OptimizeResult) -> OptimizeResult:
+        return found if all_windows is few else prior.search(all_windows, found.x, STEPS)
+
     starts = []
     for smoothness, noise in STARTS:
         start = single.mean.copy()
         start[lengths + 1 :] = math.log(smoothness), math.log(noise)
         starts.append(start)
-    likely = min((single.search(few, start, FIRST_STEPS) for start in starts), key=lambda r: float(r.fun))
-    if all_windows is not few:
-        likely = single.search(all_windows, likely.x, STEPS)
-    prior, best = single, likely
-    if double is not None:
+    likely = first(single, starts)
+    if double is None:
+        prior, best = single, ended(single, likely)
+    else:
         own, rest = likely.x[:lengths], likely.x[lengths:]
         starts = []
         for shorter, longer in APART:
             half = rest[:1] - math.log(2)
             scales = [np.where(single.is_length, own + math.log(x), own) for x in (shorter, longer)]
             starts.append(np.concatenate([*scales, half, half, rest[1:2], rest[1:2], rest[2:]]))
-        both = min((double.search(few, start, FIRST_STEPS) for start in starts), key=lambda r: float(r.fun))
-        if all_windows is not few:
-            both = double.search(all_windows, both.x, STEPS)
-        if both.fun < likely.fun - WORTH * (double.mean.size - single.mean.size):
-            prior, best = double, both
+        both = first(double, starts)
+        worth = WORTH * (double.mean.size - single.mean.size)
+        if both.fun < likely.fun - worth:  # All windows say more clearly what few say.
+            prior, best = double, ended(double, both)
+        else:
+            likely, both = ended(single, likely), ended(double, both)
+            prior, best = (double, both) if both.fun < likely.fun - worth else (single, likely)
     return prior.around(best.x, all_windows) if draw else [(1.0, prior.model(best.x))]

@@ -382,9 +382,6 @@ def distance_to_dependence(terms: Sequence[TermFunctions], span: Extent) -> floa
     return float(singular[-1])
 
 
-# --- arguments
-
-
 def assign(basis: Basis, **values: Any) -> None:
     """Set fields of a frozen basis while it is built."""
     for key, value in values.items():
@@ -426,9 +423,6 @@ def checked_count(value: Any, what: str, least: int) -> int:
     if value < least:
         raise ValueError(f"{what}={value} must be at least {least}")
     return value
-
-
-# --- labels of a bound basis
 
 
 def stored(axis: Axis, x: float) -> float | str:

@@ -173,9 +173,6 @@ def weyl(lo: float, hi: float, count: int) -> Floats:
     return points
 
 
-# --- terms of a global basis
-
-
 class TermFunctions(ABC):
     """The functions of one term of a global basis, by name, without cells."""
 
@@ -319,9 +316,6 @@ class Harmonics(TermFunctions):
         """Four cycles each of the fastest product."""
         count = int(np.ceil((hi - lo) / self.period * 2 * self.harmonics / 4))
         return np.linspace(lo, hi, max(count, 1) + 1)
-
-
-# --- global features
 
 
 @dataclass(frozen=True, eq=False)

@@ -184,9 +184,6 @@ def order_of(constraints: Constraints, otherwise: str = "", bands: float = BANDS
     return order
 
 
-# --- from a field
-
-
 def problem_of(
     field: Field[Any],
     equations: Sequence[Equation],

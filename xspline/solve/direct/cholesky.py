@@ -167,9 +167,6 @@ class BandCholesky(Cholesky):
         return out
 
 
-# --- one band by panels of columns
-
-
 def _forward(factor: Array, x: Array) -> None:
     """x becomes L⁻¹ x, [P, m], for the band [P, u + 1] of L, a panel of columns at a time."""
     for start, stop in _panels(factor):
@@ -201,9 +198,6 @@ def _columns(band: Array) -> Array:
     skewed = np.zeros((count, count + width))
     skewed[:, :width] = band
     return skewed.reshape(-1)[: count * (count + width - 1)].reshape(count, -1).T
-
-
-# --- many small bands
 
 
 class BatchCholesky:
