@@ -1,7 +1,8 @@
 """Sets that no default was chosen on, from public collections; to be put beside the others by whoever runs them.
 
 `eraint_uvz.nc` is in pydata/xarray-data; `A1B_north_america.nc`, `ostia_monthly.nc` and NEMO's file in
-SciTools/iris-sample-data (NetCDF 4: xarray needs h5netcdf or netCDF4 for them); the tables in fatiando/verde.
+SciTools/iris-sample-data (NetCDF 4: xarray needs h5netcdf or netCDF4 for them); the tables in fatiando/verde; files
+.rda in R's package fields (https://cran.r-project.org/package=fields), which take `pip install rdata`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
@@ -31,6 +33,60 @@ class Table(Product):
             return None
         frame = pd.read_csv(path)
         return self.read(frame[:: 20 if quick else 1])
+
+
+@dataclass(frozen=True)
+class OfR(Product):
+    """A file of objects of R."""
+
+    def open(self, directory: str | None, *, quick: bool) -> Any:
+        path = path_of(self.file, directory)
+        if not path.is_file():
+            return None
+        import rdata  # no dependency of the benchmarks: only these files need it
+
+        data = self.read(rdata.read_rda(path))
+        return data.isel({dim: slice(None, None, 4) for dim in data.dims} if quick else {})
+
+
+def stations(lonlat: Any, values: Any) -> xr.DataArray:
+    """Return finite values of stations, [station] or [time, station]; R's missing values are no usual NaN."""
+    place, values = np.asarray(lonlat, float), np.asarray(values, float) + 0.0
+    coords = {"lon": ("station", place[:, 0]), "lat": ("station", place[:, 1])}
+    data = xr.DataArray(values, coords, ["time", "station"][-values.ndim :], name="y")
+    return data.dropna("station", how="all")
+
+
+def carbon(objects: Any) -> xr.DataArray:
+    return stations(objects["CO2"]["lon.lat"][::5], objects["CO2"]["y"][::5])
+
+
+def rain(objects: Any) -> xr.DataArray:
+    own = objects["NorthAmericanRainfall"]
+    return stations(np.column_stack([own["longitude"], own["latitude"]]), own["precip"])
+
+
+def ozone(objects: Any) -> xr.DataArray:
+    own = objects["ozone2"]
+    return stations(own["lon.lat"], own["y"]).assign_coords(time=pd.date_range("1987-06-03", periods=89))
+
+
+def warmest(objects: Any) -> xr.DataArray:
+    """Return monthly means of daily maxima, 1955 to 1994."""
+    data = stations(objects["CO.loc"], objects["CO.tmax"][60:100].reshape(480, -1))
+    return data.assign_coords(time=pd.date_range("1955-01", periods=480, freq="MS"))
+
+
+def model(objects: Any) -> xr.DataArray:
+    own = objects["RCMexample"]
+    coords = {"lon": (("i", "j"), own["x"]), "lat": (("i", "j"), own["y"])}
+    return xr.DataArray(np.asarray(own["z"])[..., 0], coords, ["i", "j"], name="z")
+
+
+def heights(objects: Any) -> xr.DataArray:
+    own = objects["PRISMelevation"]
+    data = xr.DataArray(np.asarray(own["z"]) + 0.0, {"lon": own["x"], "lat": own["y"]}, ["lon", "lat"])
+    return data[::6, ::6].rename("height")
 
 
 def points(value: str, step: int = 1) -> Callable[[pd.DataFrame], xr.DataArray]:
@@ -100,5 +156,28 @@ ELSEWHERE: dict[str, Product] = {
     "Texas": Table(
         "texas-wind.csv", "stations; blocks of a degree", points("air_temperature_c"), (), ("nearest", RBF), {},
         {"lat": 1.0, "lon": 1.0},
+    ),
+    "CO2": OfR(
+        "CO2.rda", "simulated satellite, every 5th; blocks of 10° × 20°", carbon, (), ("nearest", RBF), {},
+        {"lat": 10.0, "lon": 20.0},
+    ),
+    "rain": OfR(
+        "NorthAmericanRainfall.rda", "stations; blocks of 3° × 4°", rain, (), ("nearest", RBF), {},
+        {"lat": 3.0, "lon": 4.0},
+    ),
+    "ozone": OfR(
+        "ozone2.rda", "stations, 89 days; blocks of 2° × 2° × 10 days", ozone, (), ("nearest", RBF), {},
+        {"lat": 2.0, "lon": 2.0, "time": 10},
+    ),
+    "Colorado": OfR(
+        "COmonthlyMet.rda", "stations, 480 months; blocks of a degree and 24 months", warmest, (), ("nearest", RBF), {},
+        {"lat": 1.0, "lon": 1.0, "time": 24},
+    ),
+    "climate model": OfR(
+        "RCMexample.rda", "curvilinear; blocks of 10 × 10 cells", model, (), ("nearest", RBF), {}, {"i": 10, "j": 10},
+    ),
+    "heights": OfR(
+        "PRISMelevation.rda", "every 6th; blocks of 10 × 10 cells", heights, (), ("nearest", RBF), {},
+        {"lon": 10, "lat": 10},
     ),
 }  # fmt: skip
