@@ -33,7 +33,7 @@ HEADER = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--chunks", type=int, default=None, help="of the smallest store (default: 8; --quick: 2)"
+        "--chunks", type=int, default=None, help="of the smallest store (default: 8; --quick: 1)"
     )
     parser.add_argument("--repeat", type=int, default=None, help="times that each row is run (default: 5)")
 
@@ -77,7 +77,7 @@ def relative(rows: list[list[object]]) -> list[list[object]]:
 
 
 def run(args: argparse.Namespace) -> None:
-    chunks, repeat = args.chunks or (2 if args.quick else 8), args.repeat or (1 if args.quick else 5)
+    chunks, repeat = args.chunks or (1 if args.quick else 8), args.repeat or (1 if args.quick else 5)
     found = []
     with tempfile.TemporaryDirectory() as folder:
         path = store(Path(folder) / "sst.zarr", 16 * chunks * CHUNK[0])

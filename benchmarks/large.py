@@ -197,8 +197,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     print(*__doc__.splitlines()[2:], sep="\n")
+    only = args.only or (3 if args.quick else None)
     for size in QUICK if args.quick else FULL:
-        if args.only not in (None, len(size.shape)):
+        if only not in (None, len(size.shape)):
             continue
         with (
             warnings.catch_warnings(),

@@ -89,7 +89,7 @@ def scores(penalty: object, gap: str, level: float, count: int) -> tuple[float, 
 
 def run(args: argparse.Namespace) -> None:
     print(*__doc__.splitlines()[2:], sep="\n")
-    count = 2 if args.quick else args.replicates
+    count = 1 if args.quick else args.replicates
     print("\n| missing | noise | penalty | RMSE, % | coverage | withheld | CPU s each |\n" + "|---" * 7 + "|")
     for gap in GAPS:
         for level in LEVELS if args.only in gap else ():

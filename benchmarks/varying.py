@@ -106,7 +106,7 @@ def replicates(case: Medium, level: float, count: int, first: int = 0) -> Covera
 
 def run(args: argparse.Namespace) -> None:
     print(*__doc__.splitlines()[2:], sep="\n")
-    count = 3 if args.quick else args.replicates
+    count = 2 if args.quick else args.replicates
     head = (
         "domain",
         "noise",

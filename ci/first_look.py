@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 README, FIGURE = ROOT / "README.md", ROOT / ".github/first_look.png"
 
 
-def main(path: Path) -> None:
+def main(path: Path) -> dict[str, object]:
+    """Return the names that the block leaves."""
     block = re.search(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
     if block is None:
         raise SystemExit(f"{README} has no block of Python")
@@ -27,10 +28,12 @@ def main(path: Path) -> None:
         here = Path.cwd()
         os.chdir(folder)
         try:
-            exec(compile(block[1], str(README), "exec"), {})
+            names: dict[str, object] = {}
+            exec(compile(block[1], str(README), "exec"), names)
         finally:
             os.chdir(here)
         shutil.copyfile(Path(folder) / "first_look.png", path)
+    return names
 
 
 if __name__ == "__main__":

@@ -75,20 +75,13 @@ def test_errors_that_are_alike_in_space_and_time_are_covered_by_what_auto_takes(
 
 
 @pytest.mark.simulation
-def test_means_their_differences_and_trends_are_covered() -> None:
-    for _, of, by, _, text, *_ in means.rows("known", functools.partial(means.independent, known=True), 60):
-        held = float(text.partition("%")[0]) / 100
-        print(f"{of}, {by}: {held:.3f}")
-        assert abs(held - 0.95) < 0.02 + scatter.FIVE * scatter.of_share(0.95, 60), of
-
-
-@pytest.mark.simulation
-@pytest.mark.parametrize(("name", "replicates"), [*zip(means.LATTICES, (60, 12), strict=True)])
-def test_means_of_bare_fits_are_covered(name: str, replicates: int) -> None:
-    for _, of, _, _, text, *_ in means.rows(name, functools.partial(means.bare, name=name), replicates):
-        held = float(text.partition("%")[0]) / 100
-        print(f"{name}, {of}: {held:.3f}")
-        assert abs(held - 0.95) < 0.02 + scatter.FIVE * scatter.of_share(0.95, replicates), of
+@pytest.mark.parametrize(("name", "replicates"), [("known", 20), *zip(means.LATTICES, (20, 6), strict=True)])
+def test_means_their_differences_and_trends_err_as_they_say(name: str, replicates: int) -> None:
+    """Of so few replicates mean squares tell more than shares: of normal errors within 93 % of intervals it is 1.17."""
+    known, bare = functools.partial(means.independent, known=True), functools.partial(means.bare, name=name)
+    for _, of, by, _, _, ratio, _ in means.rows(name, known if name == "known" else bare, replicates):
+        print(f"{name}, {of}, {by}: standard error over error {ratio}")
+        assert float(ratio) ** -2 < 1.17 + scatter.FIVE * scatter.of_trace(1, replicates), (of, by)
 
 
 def test_a_mean_over_a_box_is_near_the_truth() -> None:

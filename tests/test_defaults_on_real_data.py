@@ -35,13 +35,14 @@ def standard_errors_apart(field: xs.Field, held: xr.DataArray) -> xr.DataArray:
 def test_a_global_product_with_and_without_dask(data_dir: Path) -> None:
     path = data_dir / "ersst_v5_2010_2020.nc"
     opened = [
-        own.sst.isel(time=slice(60)) for own in (xr.open_dataset(path), xr.open_dataset(path, chunks={}))
+        own.sst.isel(lat=slice(None, None, 2), lon=slice(None, None, 2), time=slice(36))
+        for own in (xr.open_dataset(path), xr.open_dataset(path, chunks={}))
     ]
     fields = [sst.spline.fit() for sst in opened]
     sst = opened[0].load()
     check(fields[0], sst, 0.999)
     assert fields[0].space.periodic == (False, True, False)
-    region = sst.sel(lat=slice(5, -5), lon=slice(190, 240))[::3]
+    region = sst.sel(lat=slice(5, -5), lon=slice(190, 240))[::2]
     ninos = [x.mean(("lat", "lon")) for x in (region, fields[0].predict(region))]
     assert float(xr.corr(*ninos)) > 0.99
     away = abs(fields[1].predict(region) - fields[0].predict(region)) / fields[0].stderr(region)

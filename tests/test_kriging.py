@@ -59,15 +59,13 @@ def test_the_likeliest_model_does_not_depend_on_units() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [60, 100])
-def test_values_without_noise_have_finite_errors_and_no_warning(size: int) -> None:
+def test_values_without_noise_have_finite_errors_and_no_warning() -> None:
     """The covariance of the errors of their coarse cells is singular to rounding; a corner is no gross error."""
-    x = np.linspace(0, 3, size)
+    x = np.linspace(0, 3, 100)
     data = xr.DataArray((x[:, None] + x) ** 2, {"x": x, "y": x}, ["x", "y"], name="u")
     for values in (data, np.sin(data.x) * np.cos(data.y) + 0.1 * data.y):
-        field = values.spline.fit()
-        stderr = field.stderr(values)
-        assert float(abs(field.predict(values) - values).max()) < 2e-3
+        found, stderr = values.spline.fit().predict(values[::3, ::3], stderr=True).data_vars.values()
+        assert float(abs(found - values).max()) < 2e-3  # corners too
         assert float(stderr.max()) < 2e-3
 
 

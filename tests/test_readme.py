@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -58,13 +59,11 @@ def coverage(names: dict[str, Any], trend: str) -> float:
 
 @pytest.mark.slow
 def test_the_first_block_gives_its_figure_and_its_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As typed, without a file; what it prints stands below it, and its figure above."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    exec(compile(BLOCKS[0], str(README), "exec"), names)
+    names = runpy.run_path(str(ROOT / "ci/first_look.py"))["main"](tmp_path / "first_look.png")
     pyplot.close("all")
     text = README.read_text(encoding="utf-8")
     covered = [100 * coverage(names, trend) for trend in ("trend", "single")]

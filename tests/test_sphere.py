@@ -10,6 +10,7 @@ import xarray as xr
 from scipy.special import sph_harm_y
 
 import xspline as xs
+from benchmarks.contest.sets import points
 
 BASES = {"lat": xs.BSpline(23, domain=(-90, 90)), "lon": xs.BSpline(36, period=360.0)}
 
@@ -116,8 +117,8 @@ def test_a_wind_over_a_pole_is_predicted_there(monkeypatch: pytest.MonkeyPatch, 
     field = data.where(~withheld).spline.fit()
     places = field.fits["v"].fine.members[0].places
     assert places.tube > 0
-    error = (field.predict(data) - data).where(withheld)
-    assert float(np.sqrt((error.where(abs(data.lat) > 80) ** 2).mean())) < 0.1
+    polar = points(data, withheld & (abs(lat) > 80)[:, None])
+    assert float(np.sqrt(((field.predict(polar) - polar) ** 2).mean())) < 0.1
     if not in_tiles:
         warm = 10 * np.cos(a) + rng.normal(0, 1, wind.shape)
         assert data.copy(data=warm).spline.fit().fits["v"].fine.members[0].places.tube == 0
@@ -134,11 +135,12 @@ def test_a_season_that_follows_the_longitude_does_no_harm_at_the_poles() -> None
     values = 10 + 20 * np.cos(north) + 5 * land * np.cos(np.arange(36) * np.pi / 6)[:, None, None]
     data = xr.DataArray(values, {"time": time, "lat": lat, "lon": lon}, ("time", "lat", "lon"), "t")
     withheld = rng.random(values.shape) < 0.1
+    places = points(data, withheld)
     apart = {}
     for name, fit in {
         "bare": {},
         "constant": {"space": dict.fromkeys(data.dims, xs.Polynomial(0)), "fine": True},
     }.items():
-        error = data.where(~withheld).spline.fit(**fit).predict(data) - data
-        apart[name] = float(np.sqrt((error.where(withheld) ** 2).mean()))
+        error = data.where(~withheld).spline.fit(**fit).predict(places) - places
+        apart[name] = float(np.sqrt((error**2).mean()))
     assert apart["bare"] < 2 * apart["constant"], apart

@@ -288,7 +288,8 @@ def run(args: argparse.Namespace) -> None:
     print(*__doc__.splitlines()[2:], sep="\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the scores say what is wrong with a fit
-        warm()
+        if not args.quick:
+            warm()
         if "contest" in args.tables:
             contest(args)
         if "sets" in args.tables:

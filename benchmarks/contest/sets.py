@@ -213,7 +213,7 @@ CONTEST = Product(
     lambda dataset: dataset[["train", "truth"]],
     LAND_SURFACE,
     IN_SPACE,
-    {"lat": slice(None, None, 10), "lon": slice(None, None, 10)},
+    {"lat": slice(None, None, 15), "lon": slice(None, None, 15)},
 )
 SETS: dict[str, Product] = {
     "MODIS": replace(
@@ -230,7 +230,7 @@ SETS: dict[str, Product] = {
         lambda dataset: dataset.sst,
         SEA_SURFACE,
         (*IN_SPACE_AND_TIME, CLIMATOLOGY),
-        {"lat": slice(None, None, 4), "lon": slice(None, None, 4), "time": slice(60, 96)},
+        {"lat": slice(None, None, 6), "lon": slice(None, None, 6), "time": slice(60, 84)},
         {"lat": 5, "lon": 8, "time": 6},
         days=30.0,
     ),
@@ -240,7 +240,7 @@ SETS: dict[str, Product] = {
         lambda dataset: dataset.set_coords(["lat", "lon", "time"]).sst,
         MOORINGS,
         ("nearest", "linear in time", "RBF of 30 neighbours", CLIMATOLOGY),
-        {"obs": slice(None, None, 50)},
+        {"obs": slice(None, None, 100)},
         {"lat": 1.0, "lon": 5.0, "time": np.timedelta64(180, "D")},
         days=10.0,
     ),

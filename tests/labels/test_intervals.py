@@ -214,8 +214,8 @@ def test_bands_of_terms_derivatives_and_the_jackknife(field: xs.Field) -> None:
 @pytest.mark.filterwarnings("ignore::xspline.FitWarning")  # one search in 800 does not converge
 @pytest.mark.parametrize("name", list(intervals.CURVES)[1:4:2])
 def test_bands_hold_whole_curves(name: str) -> None:
-    held = [intervals.curve(name, seed)[1] for seed in range(200)]
-    tolerance = scatter.FIVE * scatter.of_share(0.95, 200)
+    held = [intervals.curve(name, seed)[1] for seed in range(100)]
+    tolerance = scatter.FIVE * scatter.of_share(0.95, 100)
     assert 0.93 - tolerance <= np.mean(held) <= 0.97 + tolerance
 
 

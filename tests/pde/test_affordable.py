@@ -34,7 +34,7 @@ def test_where_noise_hides_the_field_intervals_are_from_fits_with_the_constant_h
 
 @pytest.mark.slow
 def test_intervals_of_a_hidden_field_cover_or_are_withheld() -> None:
-    found = [hidden(2.0, seed) for seed in range(40)]
+    found = [hidden(2.0, seed) for seed in range(20)]
     told = [r for r in found if np.isfinite(r.stderr)]
     inside = [r.lower.item() <= 0.1 <= r.upper.item() for r in told]
     assert np.mean(inside) >= 0.95 - scatter.FIVE * scatter.of_share(0.95, len(told))

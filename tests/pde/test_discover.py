@@ -244,18 +244,18 @@ def test_a_batch_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [make for make in waves.SETS if make is not waves.noise])
 def test_the_right_terms_at_ten_percent_noise(make) -> None:
-    """In two of three draws at least, of which the third is looked at where the first two leave it open."""
+    """In one draw: two of three are right as often where each is as likely as not, and oftener where most are."""
     own = make()
-    right = (True for seed in range(3) if own.is_right(own.discovered(0.10, seed)))
-    assert list(itertools.islice(right, 2)) == [True, True]
+    assert own.is_right(own.discovered(0.10, 0))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [m for m in waves.SETS if m not in (waves.noise, waves.schrodinger)])
 def test_the_right_terms_without_noise(make) -> None:
     """And no other set is as good, though the space leaves more than rounding."""
-    found = make().discovered(0.0, 0)
-    assert make().is_right(found) and int(found.as_good.sum()) == 1
+    own = make()
+    found = own.discovered(0.0, 0)
+    assert own.is_right(found) and int(found.as_good.sum()) == 1
 
 
 @pytest.mark.slow
@@ -269,7 +269,7 @@ def test_a_system_without_noise_is_not_given_wrong_terms() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::xspline.FitWarning")  # of noise λ is at its bound
 def test_no_equation_of_noise() -> None:
-    assert all(waves.noise().discovered(1.0, seed).attrs["equation"] == "none" for seed in range(10))
+    assert all(waves.noise().discovered(1.0, seed).attrs["equation"] == "none" for seed in range(5))
 
 
 # ---- sets of terms --------------------------------------------------------------------------------------------------
