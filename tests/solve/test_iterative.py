@@ -88,9 +88,6 @@ def test_products_are_those_of_the_gram(space: Space, rng: np.random.Generator, 
     assert np.abs(ours - expected).max() <= 1e-13 * np.abs(expected).max()
 
 
-# --- solutions
-
-
 @pytest.mark.parametrize("share", [1e-2, pytest.param(1e-4, marks=pytest.mark.slow), 1e-6])
 def test_solution_is_the_direct_one(share: float) -> None:
     system = System.of(12, share, missing=0.3)
@@ -132,9 +129,6 @@ def test_same_bits_on_any_number_of_threads() -> None:
     assert np.array_equal(*ours)
 
 
-# --- estimates
-
-
 @pytest.mark.parametrize("share", [1e-2, pytest.param(1e-4, marks=pytest.mark.slow)])
 def test_estimates_from_probes(share: float) -> None:
     system = System.of(11, share)
@@ -143,9 +137,6 @@ def test_estimates_from_probes(share: float) -> None:
     error = float(np.std(samples, ddof=1) / math.sqrt(len(samples)) / samples.mean())
     assert 0 < error < 0.02
     assert abs(float(ours.edf()) / float(direct.edf()) - 1) < scatter.FIVE * error
-
-
-# --- what cannot be solved
 
 
 @pytest.mark.parametrize(
@@ -167,9 +158,6 @@ def test_too_weak_a_penalty_is_an_error_that_advises_one(share: float, advice: s
     penalty: Penalty = roughness(space, sums.gram, share) if share else Ridge(0.0)
     with pytest.raises((ConvergenceError, SingularSystemError), match=f"(?i){advice}"):
         solve(sums, space, penalty, "iterative")
-
-
-# --- draws
 
 
 def clouds(space: Space, seed: int = 0, per: float = 2.5) -> Case:

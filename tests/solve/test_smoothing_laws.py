@@ -41,9 +41,6 @@ def on_line(
     return accumulate(Block(y, (x,), (), (0,)), Layout((Group((0,), (0,)),), ()), space), x, y
 
 
-# --- λ → 0 and λ → ∞
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_noise_about_a_line_leaves_the_line(method: str) -> None:
     """Noise about a line: nothing but the line is left."""
@@ -86,9 +83,6 @@ def test_a_coordinate_that_is_straight_is_at_its_upper_bound() -> None:
     assert abs(chosen.gradient["a"]) < 1e-3
 
 
-# --- batches
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("members", [4, 60])
 def test_members_that_are_not_determined_are_left_out(method: str, members: int) -> None:
@@ -106,9 +100,6 @@ def test_members_that_are_not_determined_are_left_out(method: str, members: int)
     score, rows = choose(case.sums(case.general()), case.space, Roughness(method)), rows_of(rest)
     rho = np.log([score.penalty.strengths(case.space)["a"]])
     assert np.isclose(score.score, reference.score(rows, rho, method), rtol=1e-8)
-
-
-# --- holders
 
 
 def parts_of(space: Space, count: int, n: int = 300) -> tuple[list[Sums], list[tuple[np.ndarray, ...]]]:
@@ -160,9 +151,6 @@ def test_holders_may_have_few_observations_or_none() -> None:
     nothing = Sums.zero(PLANE.frame)
     again = choose(summed(block, PLANE), PLANE, Roughness("holders"), parts=[*parts[:2], nothing, parts[2]])
     assert again.penalty == chosen.penalty and again.score == chosen.score
-
-
-# --- what is refused
 
 
 @pytest.mark.parametrize("method", ALL)
@@ -220,9 +208,6 @@ def test_a_holder_that_the_others_cannot_do_without_is_named() -> None:
         SingularSystemError, match=r"without part 1 the others do not determine the fit: .*pass a larger"
     ):
         choose(Sums.merge(parts, PLANE.frame), PLANE, Roughness("holders"), parts=parts)
-
-
-# --- coarser problems
 
 
 @pytest.mark.parametrize(

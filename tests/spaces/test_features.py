@@ -46,9 +46,6 @@ def breakpoints(basis: Basis, lo: float, hi: float) -> np.ndarray:
     return np.unique([x for x in places if lo <= x <= hi])
 
 
-# --- laws of all features
-
-
 def test_the_constant_is_one_everywhere(basis: Basis, features: Features) -> None:
     x = inside(*EXTENT)
     np.testing.assert_allclose(features.design(x) @ features.constant(), 1.0, rtol=1e-13)
@@ -108,9 +105,6 @@ def test_roughness_is_the_integral(basis: Basis, features: Features, order: int)
         np.testing.assert_allclose(dense[k, other], integral, atol=1e-9 * scale)
 
 
-# --- formulas
-
-
 @pytest.mark.parametrize("order", [0, 1, 2, 3, 4, 5])
 def test_fourier_is_cosines_and_sines(order: int) -> None:
     features, x = features_of(Fourier(3, 2.5)), np.linspace(-7, 7, 41)
@@ -145,9 +139,6 @@ def test_polynomials_are_legendres(order: int) -> None:
     np.testing.assert_allclose(features.features(*features.locate_anywhere(x), order), expected, atol=1e-12)
     assert features.labels() == ["const", "x1", "x2", "x3", "x4"]
     assert features.domain == (2, 7) and features.max_order == 4
-
-
-# --- unions
 
 
 def test_a_union_is_its_terms_with_one_constant() -> None:
@@ -216,9 +207,6 @@ def test_select_finds_the_columns_of_a_term(basis: Basis, kind: type[Basis], col
     assert mask.dtype == bool and mask.shape == (basis.count,)
     assert np.flatnonzero(mask).tolist() == columns
     assert np.array_equal(mask, bound(basis, extent=EXTENT).select(kind))
-
-
-# --- compiled or not
 
 
 def test_one_warning_where_there_is_no_place_for_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:

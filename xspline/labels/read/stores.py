@@ -23,9 +23,6 @@ _VERSIONS = (
 )
 
 
-# ---- versions
-
-
 def stamp(value: Any) -> Any:
     """Return what tells the version of a stored array, and how it is indexed and decoded; None of anything else.
 
@@ -123,9 +120,6 @@ def _zarr_version(array: Any) -> Any:
     else:
         raise UnidentifiedError(f"a {type(store).__name__} does not tell the versions of its objects")
     return digest.hexdigest()
-
-
-# ---- chunks that were never written
 
 
 def unwritten_chunks(data: xr.DataArray, what: str, missing_chunks: str) -> str:
