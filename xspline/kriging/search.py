@@ -222,10 +222,12 @@ def likeliest(
             scales = [np.where(single.is_length, own + math.log(x), own) for x in (shorter, longer)]
             starts.append(np.concatenate([*scales, half, half, rest[1:2], rest[1:2], rest[2:]]))
         both = first(double, starts)
-        # Each of the two may be the one that is rough.
-        rest = both.x[2 * lengths :]
-        swapped = np.concatenate([both.x[lengths : 2 * lengths], both.x[:lengths], rest[1::-1], rest[2:]])
-        both = min(both, first(double, [swapped]), key=lambda result: float(result.fun))
+        # What is seen across gaps has slopes. Where neither is longer along all coordinates, either may be rough.
+        rough, sloped = double.model(both.x).lengths
+        if not (sloped > rough).all():
+            rest = both.x[2 * lengths :]
+            swapped = np.concatenate([both.x[lengths : 2 * lengths], both.x[:lengths], rest[1::-1], rest[2:]])
+            both = min(both, first(double, [swapped]), key=lambda result: float(result.fun))
         worth = WORTH * (double.mean.size - single.mean.size)
         if both.fun < likely.fun - worth:  # All windows say more clearly what few say.
             prior, best = double, ended(double, both)

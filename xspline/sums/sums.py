@@ -286,9 +286,6 @@ def _common_reference(parts: Sequence[Sums]) -> Array:
     return next((part for part in parts if part.has_weight), parts[0]).reference
 
 
-# --- by holder
-
-
 class HolderSums(UserDict[int, Sums]):
     """Sums by holder, that a block or a merge of blocks holds at once; they add holder by holder.
 
