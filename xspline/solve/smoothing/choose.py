@@ -180,8 +180,8 @@ class Problem:
     def counting(self, as_one: Callable[[Array], float]) -> tuple[Problem, Array]:
         """Return the problem that knows how many observations vary as one, and where its search starts.
 
-        REML takes what neighbours share for signal where it does not know. They are counted with strengths that it
-        chooses as quickly as it can, and which are near those in the end.
+        REML takes what neighbours share for signal where it does not know. What it leaves of the observations, with
+        strengths that it chooses as quickly as it can, tells.
         """
         model = self.model
         start = self.within(self.quicker.minimum().rho)
