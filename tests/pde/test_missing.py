@@ -44,6 +44,15 @@ def test_a_term_that_may_be_there_widens_the_interval() -> None:
     assert found.lower < 0.1 < found.upper
 
 
+def test_checks_say_what_makes_an_interval_long() -> None:
+    said = []
+    for seed in range(8):
+        found = xs.recover(FAMILY[RIGHT].observed(FAMILY[RIGHT].sizes[0], 0.05, seed), "u_t = D*u_xx")
+        said.append("the data do not rule out" in found.attrs["checks"])
+        assert said[-1] or found.upper - found.lower < (2 * 1.96 + 1.1) * found.stderr
+    assert 0 < sum(said) < 8
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [FAMILY[RIGHT], FAMILY["u"]], ids=["right", "decay"])
 def test_wrong_intervals_are_rare(family: Family) -> None:

@@ -33,9 +33,6 @@ def noisy(noise: float = 0.01, extra: float = 0.0) -> xs.Field:
     return cases.sampled(values).spline.fit(BASES)
 
 
-# ---- exact solutions ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("u", "equation", "true", "sizes", "within"),
     [
@@ -106,9 +103,6 @@ def test_a_system_of_two_variables() -> None:
     assert (found.stderr < single.stderr).all()
 
 
-# ---- what the pieces promise ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -132,9 +126,6 @@ def test_derivatives_of_expressions(text: str) -> None:
     own = expression.evaluate(derived, {"u": 0.4, "x": 0.7}, expression.FUNCTIONS_AND_SIGN)
     assert own == pytest.approx((value(0.4 + 1e-6) - value(0.4 - 1e-6)) / 2e-6, rel=1e-7)
     assert expression.differentiate(node, "v") is None
-
-
-# ---- noise ----------------------------------------------------------------------------------------------------------
 
 
 def test_with_noise_the_error_is_that_of_the_bound() -> None:
@@ -228,9 +219,6 @@ def test_members_of_a_batch() -> None:
     np.testing.assert_allclose(scaled.estimate[0], [1, np.nan, 1], rtol=1e-5)
 
 
-# ---- errors that are withheld ---------------------------------------------------------------------------------------
-
-
 def test_a_wrong_equation_has_no_errors() -> None:
     found = noisy(extra=0.1).recover("u_t = D*u_xx")
     assert found.adequacy.item() > 2 and found.probability.item() < 1e-6
@@ -262,9 +250,6 @@ def test_too_few_records_for_what_stays_free() -> None:
     )
 
 
-# ---- the weak form --------------------------------------------------------------------------------------------------
-
-
 def test_the_weak_form() -> None:
     found = noisy().recover("u_t = D*u_xx", method="weak")
     assert found.attrs["method"] == "weak" and "adequacy" not in found
@@ -285,9 +270,6 @@ def test_more_constants_than_the_weak_form_has_tests(method: str) -> None:
     found = field.recover(f"u_t = {text}", method=method)
     assert found.sizes["parameter"] == 10 and found.stderr.isnull().all()
     assert "apart" in found.attrs["checks"] and "errors are withheld" in found.attrs["checks"]
-
-
-# ---- what is said ---------------------------------------------------------------------------------------------------
 
 
 def test_where_profile_does_not_suit_the_default_says_so() -> None:
@@ -347,9 +329,6 @@ def test_a_search_that_cannot_converge_says_so(monkeypatch: pytest.MonkeyPatch) 
     found = noisy().recover("u_t = D*u_xx")
     assert not found.converged and np.isnan(found.stderr.item())
     assert "the search did not converge in" in found.attrs["checks"]
-
-
-# ---- the field that obeys an equation -------------------------------------------------------------------------------
 
 
 def strong_residual(field: xs.Field, at: xr.Dataset, d: float) -> float:

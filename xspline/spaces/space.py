@@ -480,9 +480,6 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 
 
-# --- axes from bases alone
-
-
 def _inferred(name: str, basis: Basis) -> Axis:
     """Axis of a coordinate of which only the basis is known: from its labels, else its durations."""
     if labels := basis.written:

@@ -163,9 +163,6 @@ def _check_regular(points: Points, name: str, margin: int) -> None:
         )
 
 
-# --- what is known: numbers, labelled arrays and functions of the coordinates
-
-
 def at_points(name: str, value: Any, points: Points, letters: Mapping[str, str]) -> Any:
     """Return the values of something known at some points.
 

@@ -107,9 +107,6 @@ def _check_determined(estimate: Estimate, powers: Sequence[Power], total: int) -
     )
 
 
-# --- checks in words
-
-
 def _checks(powers: Sequence[Power], estimate: Estimate, total: int) -> list[str]:
     """Return what a reader of the estimates should know, each in a sentence without a full stop."""
     remarks = not_real(powers, estimate.value)

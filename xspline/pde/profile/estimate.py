@@ -159,9 +159,6 @@ def _start(problem: EquationProblem, tau: Array) -> Unknowns:
     )
 
 
-# --- what tells whether errors can be believed
-
-
 def _by_holders(problem: EquationProblem, result: SearchResult) -> Array:
     """Return the covariance of the constants from the scores of holders, within which errors may be correlated.
 

@@ -159,8 +159,8 @@ def lacking(
 
     A term whose score is improbable for the largest of so many is there. One that would lower the noise that is found,
     of a square over 1, may be there: intervals are then the hull of those without and with it, and that is remarked
-    where it would be significant by itself. What moves no constant by more than the knots do, or is negligible beside
-    the data, says nothing.
+    where it would be significant by itself, or makes an interval longer by a standard error. What moves no constant by
+    more than the knots do, or is negligible beside the data, says nothing.
     """
     nothing = np.zeros(len(result.state.tau))
     candidates = [term for own in terms for term in own]
@@ -178,23 +178,35 @@ def lacking(
     likely = z**2 > 1
     if not likely.any():
         return Lacking((), (), nothing, nothing)
+
+    def of(i: int) -> str:
+        term, size = candidates[told[i]], scores.constant[told[i]]
+        return f"{term.text} with {term.constant} = {size:.3g} +- {abs(size) / z[i]:.2g} (z = {z[i]:.1f})"
+
     largest = int(np.argmax(z))
-    term = candidates[told[largest]]
-    size = scores.constant[told[largest]]
-    text = f"{term.text} with {term.constant} = {size:.3g} +- {abs(size) / z[largest]:.2g} (z = {z[largest]:.1f})"
     if 2 * len(candidates) * stdtr(left, -z[largest]) < CHANCE:
-        doubt = f"a term is missing: the data ask for {text}; add it, or look for another one like it: {term.code}"
+        advice = f"add it, or look for another one like it: {candidates[told[largest]].code}"
+        doubt = f"a term is missing: the data ask for {of(largest)}; {advice}"
         return Lacking((doubt,), (), nothing, nothing)
-    own = told[likely]
+    shift = scores.shift[:, told[likely]]
     factor = float(stdtrit(left, (1 + LEVEL) / 2))
     variance = sigma**2 * np.diag(solve_information(result.linear.information, np.eye(len(nothing))))
     error = np.sqrt(variance)[:, None]
     # The error of the term adds to those of the constants that move with it.
-    wider = factor * (np.hypot(error, scores.shift[:, own] / z[likely]) - error)
-    below = np.maximum(wider - scores.shift[:, own], 0.0).max(axis=1)
-    above = np.maximum(wider + scores.shift[:, own], 0.0).max(axis=1)
-    remark = f"the data do not rule out {text}, and intervals are long enough for it too; compare {term.code}"
-    return Lacking((), (remark,) if z[largest] > factor else (), below, above)
+    wider = factor * (np.hypot(error, shift / z[likely]) - error)
+    below, above = np.maximum(wider - shift, 0.0), np.maximum(wider + shift, 0.0)
+    longer = ((below + above) / error).max(axis=0)  # in standard errors, by term
+    longest = int(np.flatnonzero(likely)[np.argmax(longer)])
+    said = largest if z[largest] > factor else longest if longer.max() > 1 else None
+    remarks = (
+        ()
+        if said is None
+        else (
+            f"the data do not rule out {of(said)}, and intervals are long enough for it too; compare "
+            f"{candidates[told[said]].code}",
+        )
+    )
+    return Lacking((), remarks, below.max(axis=1), above.max(axis=1))
 
 
 def reaches(
