@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pandas as pd
 import xarray as xr
 
 from benchmarks.contest.peers import RBF
-from benchmarks.contest.sets import Product, path_of
+from benchmarks.contest.sets import Product
 
 ERA, NEMO = "eraint_uvz.nc", "nemo_1m_20150101-20150201_grid-T.nc"
 WORLD = {"latitude": slice(None, None, 8), "longitude": slice(None, None, 8)}
@@ -27,22 +28,15 @@ QUARTER = {"latitude": 12, "longitude": 16}  # blocks of 9° × 12°
 class Table(Product):
     """A table of points."""
 
-    def open(self, directory: str | None, *, quick: bool) -> Any:
-        path = path_of(self.file, directory)
-        if not path.is_file():
-            return None
-        frame = pd.read_csv(path)
-        return self.read(frame[:: 20 if quick else 1])
+    def load(self, path: Path, *, quick: bool) -> Any:
+        return self.read(pd.read_csv(path)[:: 20 if quick else 1])
 
 
 @dataclass(frozen=True)
 class OfR(Product):
     """A file of objects of R."""
 
-    def open(self, directory: str | None, *, quick: bool) -> Any:
-        path = path_of(self.file, directory)
-        if not path.is_file():
-            return None
+    def load(self, path: Path, *, quick: bool) -> Any:
         import rdata  # no dependency of the benchmarks: only these files need it
 
         data = self.read(rdata.read_rda(path))

@@ -167,8 +167,9 @@ class Product:
     def open(self, directory: str | None, *, quick: bool) -> Any:
         """The values in memory; None where the file is not at hand."""
         path = path_of(self.file, directory)
-        if not path.is_file():
-            return None
+        return self.load(path, quick=quick) if path.is_file() else None
+
+    def load(self, path: Path, *, quick: bool) -> Any:
         with xr.open_dataset(path) as dataset:
             return self.read(dataset).isel(self.quick if quick else {}).load()
 

@@ -244,7 +244,7 @@ def test_a_batch_is_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [make for make in waves.SETS if make is not waves.noise])
 def test_the_right_terms_at_ten_percent_noise(make) -> None:
-    """In one draw: two of three are right as often where each is as likely as not, and oftener where most are."""
+    """In the first draw; the benchmark counts many."""
     own = make()
     assert own.is_right(own.discovered(0.10, 0))
 
