@@ -37,10 +37,36 @@ def test_slopes_of_the_likelihood_are_its_differences(nu: float) -> None:
     window = Window(places, levels, 9.0**levels, rng.normal(size=80))
     windows = Windows(np.array([[0, 0], [0.01, 0.01]]), [window])
     x = np.log([0.3, 0.2, 0.5, 0.6, 1.0, 0.5, nu, 1.5, 0.01])
-    _, slopes = windows.value_and_gradient(Model.of(x, 2, 2))
+    _, slopes, _ = windows.value_and_derivatives(Model.of(x, 2, 2))
     for step, slope in zip(1e-4 * np.eye(x.size), slopes, strict=True):
         high, low = (windows.value(Model.of(x + sign * step, 2, 2)) for sign in (1, -1))
         assert (high - low) / 2e-4 == pytest.approx(slope, abs=1e-3)
+
+
+@pytest.mark.parametrize("functions", [0, 2])
+def test_information_is_what_slopes_scatter_by(functions: int) -> None:
+    """Over data that a model draws, slopes have the mean 0 and as covariance the information."""
+    rng = np.random.default_rng(2)
+    places, levels, fitted = (
+        rng.uniform(0, 1, (50, 1)),
+        np.zeros(50, np.int64),
+        rng.normal(size=(50, functions)),
+    )
+    model = Model(np.array([[0.1], [0.4]]), np.array([0.5, 0.8]), np.array([0.6, 1.5]), 0.2)
+    apart = abs(places - places.T)
+    scaled = [np.sqrt(2 * nu) * apart / length for nu, length in zip((0.6, 1.5), (0.1, 0.4), strict=True)]
+    covariance = 0.5 * matern(scaled[0], 0.6) + 0.8 * matern(scaled[1], 1.5) + 0.2 * np.eye(50)
+    drawn = np.linalg.cholesky(covariance) @ rng.normal(size=(50, 2000)) + fitted @ np.ones((functions, 2000))
+    slopes, information = [], []
+    for values in drawn.T:
+        window = Window(places, levels, np.ones(50), values, fitted if functions else None)
+        found = Windows(np.zeros((1, 1)), [window]).value_and_derivatives(model)
+        slopes.append(found[1])
+        information.append(found[2])
+    expected = np.mean(information, axis=0)
+    size = np.sqrt(np.diag(expected) + 1e-12)
+    assert abs(np.mean(slopes, axis=0) / size).max() < 0.08  # 2000 draws: .022 to a standard error
+    assert abs((np.cov(slopes, rowvar=False) - expected) / np.outer(size, size)).max() < 0.15
 
 
 def test_the_likeliest_model_does_not_depend_on_units() -> None:
@@ -54,7 +80,7 @@ def test_the_likeliest_model_does_not_depend_on_units() -> None:
     found = []
     for unit in (1.0, 1e-6, 1e-100):
         items = [Window(at, np.zeros(80, np.int64), np.ones(80), unit * values) for at, values in parts]
-        found.append(prior.search(Windows(np.zeros((1, 1)), items), prior.mean, 150).x)
+        found.append(prior.search(Windows(np.zeros((1, 1)), items), prior.mean).x)
     assert np.ptp(found, axis=0).max() < 1e-4
 
 

@@ -100,54 +100,6 @@ def covariances(places, levels, counts, inverse, amplitude, smoothness, table, s
     _fill(places.T.copy(), levels, counts, inverse, amplitude, smoothness, table, step, noise, out)
 
 
-@compiled(fastmath=FAST)
-def slopes(  # type: ignore[no-untyped-def]
-    places, levels, counts, inverse, amplitude, smoothness, table, bend, step, weights, lengths, out
-):
-    """Add Σ_ab weights[a, b] ∂K_ab/∂θ of every parameter θ to `out`; of `weights` the lower triangle is read.
-
-    Parameters are in the order of `Model.parameters`: log length of each scale and coordinate, log variance of each
-    scale, log smoothness of each scale, log noise (of a noise of 1). `bend` is ∂/∂ log ν of `table`.
-    """
-    m, number = places.shape
-    scales, last = lengths.shape[0], table.shape[1]
-    across, squares = places.T.copy(), np.empty(m)
-    precision, strength = np.empty((scales, number, m)), np.empty((scales, m))
-    for a in range(m):
-        if a == 0 or levels[a] != levels[a - 1]:
-            _toward(levels[a], levels, inverse, amplitude, precision, strength)
-        for q in range(scales):
-            _squares(places[a], across, precision[q], a + 1, squares)
-            scale = math.sqrt(math.sqrt(2 * smoothness[q])) / step
-            widening = 1.0 / (1.0 + smoothness[q])  # −∂ log c/∂ log ν of c = 1 + 1/ν
-            for b in range(a + 1):
-                t = math.sqrt(math.sqrt(squares[b])) * scale
-                i = int(t)
-                if i >= last:
-                    continue
-                u = t - i
-                factor = strength[q, b] * weights[a, b] * (1.0 if a == b else 2.0)
-                # The cubic, its derivative by log ν, and its derivative by t
-                value = table[q, i, 0] + u * (table[q, i, 1] + u * (table[q, i, 2] + u * table[q, i, 3]))
-                value *= factor
-                turn = bend[q, i, 0] + u * (bend[q, i, 1] + u * (bend[q, i, 2] + u * bend[q, i, 3]))
-                turn *= factor
-                rise = table[q, i, 1] + u * (2 * table[q, i, 2] + u * 3 * table[q, i, 3])
-                along = 0.25 * factor * rise * t  # ∂/∂ log of the squared distance
-                turn += along
-                slope = along / squares[b] if squares[b] > 0.0 else 0.0
-                for j in range(number):
-                    difference = places[a, j] - across[j, b]
-                    part = precision[q, j, b]
-                    share = lengths[q, j] * lengths[q, j] * part
-                    own = slope * difference * difference * part
-                    out[q * number + j] += value * (1.0 - share) - 2.0 * share * own
-                    turn += widening * (1.0 - share) * (0.5 * value + own)
-                out[scales * number + q] += value
-                out[scales * (number + 1) + q] += turn
-        out[scales * (number + 2)] += weights[a, a] / counts[a]
-
-
 @internal
 def _factorise(matrix, floor):  # type: ignore[no-untyped-def]
     """Cholesky factorisation of a lower triangle in place.
@@ -198,6 +150,122 @@ def _factorise_row(matrix, a, first, floor):  # type: ignore[no-untyped-def]
     for i in range(a):
         value -= row[i] * row[i]
     row[a] = math.sqrt(value) if value > floor else math.inf
+
+
+@internal
+def _invert(root, out):  # type: ignore[no-untyped-def]
+    """Write the inverse of a Cholesky factor L to `out`, which is 0 above its diagonal; four rows above at a time."""
+    for a in range(root.shape[0]):
+        row, whole = out[a], a - a % 4
+        for i in range(0, whole, 4):
+            p, q, r, s = out[i], out[i + 1], out[i + 2], out[i + 3]
+            fp, fq, fr, fs = root[a, i], root[a, i + 1], root[a, i + 2], root[a, i + 3]
+            for b in range(i + 4):
+                row[b] -= fp * p[b] + fq * q[b] + fr * r[b] + fs * s[b]
+        for i in range(whole, a):
+            for b in range(i + 1):
+                row[b] -= root[a, i] * out[i, b]
+        row[a] = 1.0
+        factor = 1.0 / root[a, a]
+        for b in range(a + 1):
+            row[b] *= factor
+
+
+@compiled(fastmath=FAST)
+def inverse_root(places, levels, counts, inverse, amplitude, smoothness, table, step, noise, out):  # type: ignore[no-untyped-def]
+    """Write L⁻¹ of the covariance matrix K = L Lᵀ of items, and return log |K|.
+
+    `out` [m, m] is 0 before. Infinity is returned where K is not positive definite to rounding.
+    """
+    m = places.shape[0]
+    root = np.empty((m, m))
+    _fill(places.T.copy(), levels, counts, inverse, amplitude, smoothness, table, step, noise, root)
+    _factorise(root, 0.0)
+    determinant = 0.0
+    for a in range(m):
+        determinant += 2.0 * math.log(root[a, a])
+    if determinant < np.inf:
+        _invert(root, out)
+    return determinant
+
+
+@internal
+def _count(a, change, weights, alpha, own, product):  # type: ignore[no-untyped-def]
+    """Count a row of ∂K/∂θ up to its diagonal in Σ weights ∂K/∂θ, which is returned, and in ∂K/∂θ α."""
+    value, total, factor = 0.0, 0.0, alpha[a]
+    for b in range(a):
+        value += change[b] * weights[b]
+        total += change[b] * alpha[b]
+        product[b] += change[b] * factor
+    product[a] += total + change[a] * factor
+    return own + 2.0 * value + change[a] * weights[a]
+
+
+@internal
+def _evaluate(n, squares, scale, table, strength, value, turn, slope):  # type: ignore[no-untyped-def]
+    """Write covariances with the first n items, their derivatives by log ν, and by the squared distance."""
+    last = table.shape[0] - 1  # there all are 0
+    for b in range(n):
+        slope[b] = min(math.sqrt(math.sqrt(squares[b])) * scale, float(last))
+    for b in range(n):
+        i = int(slope[b])
+        u, c = slope[b] - i, table[i]
+        value[b] = c[0] + u * (c[1] + u * (c[2] + u * c[3]))
+        turn[b] = c[4] + u * (c[5] + u * (c[6] + u * c[7]))
+        slope[b] *= 0.25 * (c[1] + u * (2 * c[2] + u * 3 * c[3]))  # ∂/∂ log of the squared distance
+    for b in range(n):
+        value[b] *= strength[b]
+        slope[b] *= strength[b]
+        turn[b] = turn[b] * strength[b] + slope[b]
+        slope[b] = slope[b] / squares[b] if squares[b] > 0.0 else 0.0
+
+
+@compiled(fastmath=FAST)
+def derivatives(  # type: ignore[no-untyped-def]
+    places, levels, counts, inverse, amplitude, smoothness, table, step, weights, alpha, lengths, gradient, products,
+):  # fmt: skip
+    """Add Σ_ab weights[a, b] ∂K_ab/∂θ of every parameter θ to `gradient` [P], and ∂K/∂θ α to `products` [P, m].
+
+    Parameters θ are in the order of `Model.parameters`: log length of each scale and coordinate, log variance of each
+    scale, log smoothness of each scale, and noise. `table` [scale, interval, 8] has the coefficients of M and of its
+    derivative by log ν, and a last interval of zeros. Of `weights` the lower triangle is read.
+    """
+    m, axes = places.shape
+    scales, last = lengths.shape[0], gradient.size - 1
+    across, squares, parts = places.T.copy(), np.empty(m), np.empty((axes, m))
+    value, turn, slope, change = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
+    precision, strength = np.empty((scales, axes, m)), np.empty((scales, m))
+    for a in range(m):
+        row, n = weights[a], a + 1
+        if a == 0 or levels[a] != levels[a - 1]:
+            _toward(levels[a], levels, inverse, amplitude, precision, strength)
+        for q in range(scales):
+            for b in range(n):
+                squares[b] = 0.0
+            for j in range(axes):
+                own = across[j, a]
+                for b in range(n):
+                    difference = own - across[j, b]
+                    parts[j, b] = difference * difference * precision[q, j, b]
+                    squares[b] += parts[j, b]
+            bent = math.sqrt(math.sqrt(2 * smoothness[q])) / step
+            _evaluate(n, squares, bent, table[q], strength[q], value, turn, slope)
+            widening = 1.0 / (1.0 + smoothness[q])  # −∂ log c/∂ log ν of c = 1 + 1/ν
+            for j in range(axes):
+                square = lengths[q, j] * lengths[q, j]
+                for b in range(n):
+                    share = square * precision[q, j, b]
+                    along = slope[b] * parts[j, b]
+                    change[b] = value[b] * (1.0 - share) - 2.0 * share * along
+                    turn[b] += widening * (1.0 - share) * (0.5 * value[b] + along)
+                p = q * axes + j
+                gradient[p] = _count(a, change, row, alpha, gradient[p], products[p])
+            p = scales * axes + q
+            gradient[p] = _count(a, value, row, alpha, gradient[p], products[p])
+            p += scales
+            gradient[p] = _count(a, turn, row, alpha, gradient[p], products[p])
+        gradient[last] += row[a] / counts[a]
+        products[last, a] += alpha[a] / counts[a]
 
 
 @internal

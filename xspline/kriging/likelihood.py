@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy import special
-from scipy.linalg import lapack
 
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.pyramid import Array, Index, Pyramid
+from xspline.threads import ranges, run, single_threaded_blas, threads
+
+T = TypeVar("T")
 
 IMPOSSIBLE = 1e12  # −log L of a covariance that is not positive definite to rounding
 UNIFORM = 1e4  # degrees of freedom of local scales that do not differ
@@ -40,7 +42,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Solved:
-    """A window under a model: U with Uᵀ U = K, yᵀ P y, log |K| + log |Xᵀ K⁻¹ X|, m − p, P y, and V, P = K⁻¹ − V Vᵀ."""
+    """A window under a model: R with Rᵀ R = K⁻¹, yᵀ P y, log |K| + log |Xᵀ K⁻¹ X|, m − p, P y, V of P = K⁻¹ − V Vᵀ."""
 
     root: Array
     misfit: float
@@ -57,7 +59,7 @@ class _Solved:
     @functools.cached_property
     def precisions(self) -> Array:
         """The diagonal of K⁻¹."""
-        return np.diag(lapack.dpotri(self.root)[0])
+        return np.asarray(np.sum(self.root**2, axis=0))
 
     def residuals(self, window: Window, model: Model) -> tuple[Array, Array]:
         """Return leverages of observations, and the weighted squares of what the field leaves of them.
@@ -99,82 +101,106 @@ class Windows:
 
     def value(self, model: Model) -> float:
         """Return −log L over all windows."""
-        return sum(IMPOSSIBLE if solved is None else solved.value for _, solved in self._each(model))
+        values = self._each(model, lambda _, solved: solved.value)
+        return sum(IMPOSSIBLE if value is None else value for value in values)
 
-    def value_and_gradient(self, model: Model) -> tuple[float, Array]:
-        """Return −log L over all windows and its derivatives by the parameters of the model."""
-        from xspline.kriging import compiled
+    def value_and_derivatives(self, model: Model) -> tuple[float, Array, Array]:
+        """Return −log L over all windows, its derivatives by the parameters of the model, and the average information.
 
-        inverse, amplitude = model.between(self.spread)
-        value, gradient = 0.0, np.zeros(model.parameters.size)
-        for window, solved in self._each(model):
-            if solved is None:
-                return IMPOSSIBLE, gradient
-            value += solved.value
-            weights = lapack.dpotri(solved.root)[0].T
-            if window.fitted is not None:
-                weights -= solved.explained @ solved.explained.T
-            weights -= np.outer(solved.freedom / solved.misfit * solved.alpha, solved.alpha)
-            weights *= 0.5
-            own = np.zeros(gradient.size)
-            compiled.slopes(
-                window.places, window.levels, window.counts, inverse, amplitude, model.smoothness, model.table,
-                model.bend, STEP, weights, model.lengths, own,
-            )  # fmt: skip
-            own[-1] *= model.noise
-            gradient += own
-        return value, gradient
+        That is the mean of the second derivatives of the data and of those that are expected, without what is small of
+        them (Gilmour, Thompson and Cullis 1995): (wᵢᵀ P wⱼ − wᵢᵀ α αᵀ wⱼ/(m − p))/2 of each window, with α = P y/√s,
+        its scale s = yᵀ P y/(m − p), and wᵢ = ∂K/∂θᵢ α. It has no negative eigenvalues.
+        """
+        size = model.parameters.size
+        value, gradient, information = 0.0, np.zeros(size), np.zeros((size, size))
+        for part in self._each(model, functools.partial(_derivatives, model, model.between(self.spread))):
+            if part is None:
+                return IMPOSSIBLE, np.zeros(size), np.zeros((size, size))
+            value += part[0]
+            gradient += part[1]
+            information += part[2]
+        return value, gradient, information
 
     def scales(self, model: Model) -> Array:
         """Return the scale that each window decides on, yᵀ P y/(m − p)."""
-        return np.array([x.misfit / x.freedom for _, x in self._each(model) if x is not None])
+        scales = self._each(model, lambda _, solved: solved.misfit / solved.freedom)
+        return np.array([scale for scale in scales if scale is not None])
 
     def residuals(self, model: Model) -> tuple[float, float]:
         """Return the mean leverage of observations, and the mean weighted square of what the field leaves of them."""
-        parts = [x.residuals(window, model) for window, x in self._each(model) if x is not None]
-        leverages, squares = (np.concatenate(column) for column in zip(*parts, strict=True))
+        parts = self._each(model, lambda window, solved: solved.residuals(window, model))
+        own = [part for part in parts if part is not None]
+        leverages, squares = (np.concatenate(column) for column in zip(*own, strict=True))
         return float(np.mean(leverages)), float(np.mean(squares))
 
     def first(self, model: Model) -> tuple[float, float, float, Array]:
         """Return the scale, both of `residuals`, and errors of withheld observations, of the first window."""
-        window, solved = next(self._each(model))
+        window = self.items[0]
+        solved = self._each(model, lambda _, solved: solved)[0]
         if solved is None:
             return math.nan, math.nan, math.nan, np.full(int((window.levels == 0).sum()), np.nan)
         leverages, squares = solved.residuals(window, model)
         scale = solved.misfit / solved.freedom
         return scale, float(np.mean(leverages)), float(np.mean(squares)), solved.withheld(window)
 
-    def _each(self, model: Model) -> Iterator[tuple[Window, _Solved | None]]:
-        """Yield each window with its solution; None where its covariance is not positive definite to rounding."""
-        from xspline.kriging import compiled
+    @single_threaded_blas()
+    def _each(self, model: Model, what: Callable[[Window, _Solved], T]) -> list[T | None]:
+        """Return what is asked of each window; None where its covariance is not positive definite to rounding."""
+        between = model.between(self.spread)
+        out: list[T | None] = [None] * len(self.items)
 
-        inverse, amplitude = model.between(self.spread)
-        for window in self.items:
-            matrix = np.zeros((window.values.size,) * 2)
-            compiled.covariances(
-                window.places, window.levels, window.counts, inverse, amplitude,
-                model.smoothness, model.table, STEP, model.noise, matrix,
-            )  # fmt: skip
-            root, info = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
-            yield window, None if info else _solved(root, window)
+        def piece(first: int, last: int) -> None:
+            for i in range(first, last):
+                solved = _solved(self.items[i], model, between)
+                out[i] = None if solved is None else what(self.items[i], solved)
+
+        run(piece, [ranges(len(self.items), 2 * threads())])
+        return out
 
 
-def _solved(root: Array, window: Window) -> _Solved:
+def _solved(window: Window, model: Model, between: tuple[Array, Array]) -> _Solved | None:
     """Solve for what the fitted functions leave of the values of a window."""
+    from xspline.kriging import compiled
+
     values, fitted = window.values, window.fitted
-    freedom, determinant = values.size, 2 * float(np.log(np.diag(root)).sum())
-    white = lapack.dtrtrs(root, values, trans=1)[0]
-    explained = np.zeros((values.size, 0))
+    root = np.zeros((values.size, values.size))
+    determinant = compiled.inverse_root(
+        window.places, window.levels, window.counts, *between, model.smoothness, model.table, STEP, model.noise, root
+    )  # fmt: skip
+    if not math.isfinite(determinant):
+        return None
+    freedom, white, explained = values.size, root @ values, np.zeros((values.size, 0))
     if fitted is not None:
-        basis, triangle = np.linalg.qr(lapack.dtrtrs(root, fitted, trans=1)[0])
+        basis, triangle = np.linalg.qr(root @ fitted)
         white = white - basis @ (basis.T @ white)
-        explained = lapack.dtrtrs(root, basis)[0]
+        explained = root.T @ basis
         freedom -= fitted.shape[1]
         tiny = np.finfo(float).tiny
         determinant += 2 * float(np.log(np.maximum(np.abs(np.diag(triangle)), tiny)).sum())
-    alpha = lapack.dtrtrs(root, white)[0]
     least = float(np.finfo(float).tiny / np.finfo(float).eps)  # its inverse is a number
-    return _Solved(root, max(float(white @ white), least), determinant, freedom, alpha, explained)
+    return _Solved(root, max(float(white @ white), least), determinant, freedom, root.T @ white, explained)
+
+
+def _derivatives(
+    model: Model, between: tuple[Array, Array], window: Window, solved: _Solved
+) -> tuple[float, Array, Array]:
+    """Return what a window adds to `Windows.value_and_derivatives`."""
+    from xspline.kriging import compiled
+
+    root, explained = solved.root, solved.explained
+    gradient = np.zeros(model.parameters.size)
+    products = np.zeros((gradient.size, window.values.size))
+    alpha = solved.alpha / math.sqrt(solved.misfit / solved.freedom)
+    weights = (root.T @ root - explained @ explained.T - np.outer(alpha, alpha)) / 2
+    compiled.derivatives(
+        window.places, window.levels, window.counts, *between, model.smoothness, model.slopes, STEP,
+        weights, alpha, model.lengths, gradient, products,
+    )  # fmt: skip
+    gradient[-1] *= model.noise
+    products[-1] *= model.noise
+    white, fitted, along = products @ root.T, products @ explained, products @ alpha
+    information = white @ white.T - fitted @ fitted.T - np.outer(along, along) / solved.freedom
+    return solved.value, gradient, information / 2
 
 
 def lively(

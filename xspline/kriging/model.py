@@ -53,9 +53,12 @@ class Model:
         return np.ascontiguousarray(np.stack([_table(float(nu)) for nu in self.smoothness]))
 
     @functools.cached_property
-    def bend(self) -> Array:
-        """The derivatives of `table` by log ν."""
-        return np.ascontiguousarray(np.stack([_bend(float(nu)) for nu in self.smoothness]))
+    def slopes(self) -> Array:
+        """The coefficients of `table` and their derivatives by log ν, [Q, interval + 1, 8]; the last are 0."""
+        out = np.zeros((self.smoothness.size, NODES + 1, 8))
+        for own, nu in zip(out, self.smoothness, strict=True):
+            own[:-1, :4], own[:-1, 4:] = _table(float(nu)), _bend(float(nu))
+        return out
 
     def between(self, spread: Array) -> tuple[Array, Array]:
         """Return 1/ℓ² [Q, L, L, D] and variances [Q, L, L] between the means over cells of L levels.
