@@ -84,6 +84,20 @@ def test_the_likeliest_model_does_not_depend_on_units() -> None:
     assert np.ptp(found, axis=0).max() < 1e-4
 
 
+def test_errors_are_calibrated_where_neighbours_are_calm_and_where_they_are_not() -> None:
+    """Fronts beside calm water: the model of both has errors too short there and too long here."""
+    x, rng = np.arange(50.0), np.random.default_rng(0)
+    values = np.sin(x[:, None] / 9) * np.cos(x / 7) + 1e-3 * rng.standard_normal((50, 50))
+    values += np.where(x > 33, 0.5 * np.sign(np.sin(x[:, None] / 4 + x / 3)), 0)
+    field = xr.DataArray(values, {"x": x, "y": x}, ["x", "y"], name="u").spline.fit()
+    (member,) = field.fits["u"].fine.members
+    calibration = member.calibration
+    left, scales = np.exp(calibration.left[[0, -1], 0]), np.exp(calibration.scales[[0, -1], 0])
+    calm, front = calibration(left, scales)
+    assert calm < 0.8 and front > 1.5
+    assert calm < float(calibration(left[:1], np.sqrt(scales.prod(keepdims=True)))[0]) < 2
+
+
 @pytest.mark.slow
 def test_values_without_noise_have_finite_errors_and_no_warning() -> None:
     """The covariance of the errors of their coarse cells is singular to rounding; a corner is no gross error."""

@@ -90,8 +90,9 @@ def rounds_of(places: Sequence[Sequence[int]]) -> list[list[int]]:
 
 def ranges(length: int, pieces: int = 4 * MAX_THREADS) -> list[tuple[int, int]]:
     """About equal ranges of 0 … length."""
-    edges = np.unique(np.linspace(0, length, min(pieces, length) + 1).astype(int))
-    return [(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+    count = max(min(pieces, length), 1)
+    edges = [i * length // count for i in range(count + 1)]
+    return list(itertools.pairwise(edges)) if length else []
 
 
 # --- threads of BLAS

@@ -139,7 +139,7 @@ def patient() -> Iterator[None]:
 @pytest.mark.parametrize(
     "form, killed",
     [
-        pytest.param("chunks", (LAST,), id="late-chunks"),
+        pytest.param("chunks", (LAST,), id="late-chunks", marks=pytest.mark.simulation),
         pytest.param("regions", (LAST,), id="late-regions", marks=pytest.mark.simulation),
         pytest.param("chunks", (FIRST,), id="early-chunks", marks=pytest.mark.simulation),
         pytest.param("regions", (MIDDLE, MIDDLE), id="twice-regions", marks=pytest.mark.simulation),

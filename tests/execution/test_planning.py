@@ -202,8 +202,9 @@ def test_the_first_block_of_a_process_is_in_the_plan(first_block: int) -> None:
     assert first_block <= planned.compile_bytes + planned.memory_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("first_block")
-@pytest.mark.parametrize("gaps", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("gaps", [False, True])
 def test_workers_need_no_more_than_projected(worker: Client, tmp_path: Path, gaps: bool) -> None:
     assert_projected(worker, tmp_path / "y.zarr", 30, 10, gaps, packed=False, whole=False)
 

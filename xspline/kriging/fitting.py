@@ -10,9 +10,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xspline.kriging.likelihood import Window, Windows, lively, local_scales
+from xspline.kriging.likelihood import UNIFORM, Window, Windows, lively, local_scales
 from xspline.kriging.model import Model
-from xspline.kriging.nearby import DENSE, NEIGHBOURS, NORMAL, TAKEN, Nearby, cells_beyond, pyramid_of
+from xspline.kriging.nearby import (
+    DENSE,
+    MODELLED,
+    NEIGHBOURS,
+    NORMAL,
+    TAKEN,
+    Calibration,
+    Nearby,
+    cells_beyond,
+    pyramid_of,
+)
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import Array, Grid, Index, Level, Pyramid, metric_of
 from xspline.kriging.search import SLOPED, SMOOTHEST, Prior, likeliest
@@ -31,7 +41,9 @@ TWO = 200
 VERY_FEW = 40
 #: Observations that are predicted from others, and beyond which distances, in widths of a cell of one observation; the
 #: first leaves out the observation alone.
-WITHHELD, DISTANCES = 400, (2.0**-52, 2.0, 6.0, 18.0)
+WITHHELD, DISTANCES = 800, (2.0**-52, 2.0, 6.0, 18.0)
+#: Parts of these, from the quietest neighbours to the liveliest.
+QUARTERS = 4
 
 
 class Observed(NamedTuple):
@@ -190,11 +202,13 @@ def _chosen(
     return _Chosen(models, scale, freedom, float(scales.mean()), residuals)
 
 
-def _calibration(field: Nearby, own: Index) -> tuple[Array, Array]:
-    """Return `calibration`, from observations that are predicted from others some distance away.
+def _calibration(field: Nearby, own: Index) -> Calibration:
+    """Return the calibration by observations that are predicted from others some distance away.
 
     Of errors over their standard deviations, the quantile of 95 % is compared with that of a normal distribution,
-    as far as it is the field, not noise, that they come from.
+    as far as it is the field, not noise, that they come from: of each quarter by itself, from the quietest neighbours
+    to the liveliest, if their scales differ. At an ice edge errors are longer than those of a model that calm water
+    decides, and calm water's are shorter.
     """
     p, alone, blocks = field.pyramid, np.ones(1), np.arange(own.size + 1)
     knots = []
@@ -205,14 +219,21 @@ def _calibration(field: Nearby, own: Index) -> tuple[Array, Array]:
         combined = field.combined(chosen, filled, p.places[own, None], alone, blocks, True)
         noise = field.noise_share * combined.scale / p.counts[own]
         error = np.abs(p.values[own] - combined.mean) / np.sqrt(combined.variance + noise)
-        stretch = float(np.quantile(error, 0.95)) / NORMAL
-        share = float(np.median(combined.variance / (combined.variance + noise)))
-        own_stretch = math.sqrt(1 + (stretch**2 - 1) * share)
-        # Gaps have other shapes than those made here, so errors across gaps are never shortened.
-        own_stretch = own_stretch if distance < 1 else max(own_stretch, 1.0)
-        knots.append((math.log(max(np.median(combined.left), 1e-12)), own_stretch))
-    shares, stretches = np.array(sorted(knots) or [(0.0, 1.0)]).T
-    return shares, stretches
+        share = combined.variance / (combined.variance + noise)
+        parts = np.array_split(np.argsort(combined.scale), QUARTERS if field.freedom < UNIFORM else 1)
+        for part in parts:
+            stretch = float(np.quantile(error[part], 0.95)) / NORMAL
+            stretch = math.sqrt(1 + (stretch**2 - 1) * float(np.median(share[part])))
+            # Gaps have other shapes than those made here, so errors across gaps are never shortened.
+            stretch = stretch if distance < 1 else max(stretch, 1.0)
+            left, scale = np.median(combined.left[part]), np.median(combined.scale[part])
+            knots.append((math.log(max(left, 1e-12)), math.log(max(scale, 1e-300)), stretch))
+    if not knots:
+        return MODELLED
+    # [quarter, knot, 3], from near to far
+    by_quarter = np.array(knots).reshape(-1, len(parts), 3).swapaxes(0, 1)
+    order = np.argsort(by_quarter[..., 0], axis=1, kind="stable")
+    return Calibration(*np.moveaxis(np.take_along_axis(by_quarter, order[..., None], axis=1), -1, 0))
 
 
 def _windows(

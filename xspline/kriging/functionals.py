@@ -76,7 +76,7 @@ def _by_model(field: Nearby, nodes: Array, weights: Array) -> tuple[list[tuple[A
         chosen, filled = p.neighbours(centres[first:last], field.wanted)
         for (_, model), (items, scaled) in zip(field.models, out, strict=True):
             x = field.by_model(model, chosen, filled, at[own, None], np.ones(1), blocks, True)
-            scaled[own] = (np.sqrt(x.scale) * field.stretch(x.left))[:, None] * weights[own]
+            scaled[own] = (np.sqrt(x.scale) * field.calibration(x.left, x.scale))[:, None] * weights[own]
             inverse, amplitude = model.between(p.spread)
             compiled.contributions(
                 p.places, p.levels, p.counts, chosen, filled, at[own],

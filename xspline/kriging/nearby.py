@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +58,27 @@ class Combined(NamedTuple):
     scale: Array
 
 
+class Calibration(NamedTuple):
+    """By what errors are longer than the model says, from neighbours that vary little to those that vary much."""
+
+    left: Array  # [K, M], logarithms of the share of a variance that is left, ascending
+    scales: Array  # [K, M], logarithms of local scales, ascending with K
+    stretches: Array  # [K, M]
+
+    def __call__(self, left: Array, scale: Array) -> Array:
+        """Return the factor of errors, given what is left of the variance, and the local scale."""
+        at, own = np.log(np.maximum(left, 1e-12)), np.log(np.maximum(scale, np.finfo(float).tiny))
+        knots = [(np.interp(at, x, s), np.interp(at, x, y)) for x, s, y in zip(*self, strict=True)]
+        out = knots[0][1]
+        for (low, less), (high, more) in itertools.pairwise(knots):
+            out = out + np.clip((own - low) / np.maximum(high - low, 1e-9), 0, 1) * (more - less)
+        return np.asarray(out)
+
+
+#: Errors are as the model says.
+MODELLED = Calibration(*np.array([[[0.0]], [[0.0]], [[1.0]]]))
+
+
 @dataclass(frozen=True, eq=False)
 class Nearby:
     """A field of one variable, of mean zero, by what its neighbours tell."""
@@ -72,9 +94,7 @@ class Nearby:
     coordinates: Array  # [n, d], of the observations
     rows: Array | None  # [n, p], what was fitted before, where all observations are neighbours of every place
     steps: Array  # [d], distance between labels along each coordinate
-    # logarithms of the share of a variance that is left, ascending, and by what errors of such predictions
-    # are longer than the model says
-    calibration: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(1), np.ones(1)))
+    calibration: Calibration = MODELLED
     sampled: Array | None = None  # [m, d], some labels at random, where these observations are not all
     # how many observations, which come first, have all of their neighbours among them; None where all have
     inner: int | None = None
@@ -155,7 +175,7 @@ class Nearby:
             blocks = starts[first : last + 1] - starts[first]
             near = p.neighbours(centres[first:last], self.wanted)
             combined = self.combined(*near, targets[own], factors, blocks, with_variance)
-            variance = combined.variance * self.stretch(combined.left) ** 2
+            variance = combined.variance * self.calibration(combined.left, combined.scale) ** 2
             out[:, order[own]] = combined.mean, variance, combined.trust
         return Predicted(*out)
 
@@ -221,7 +241,6 @@ class Nearby:
         columns = arrays["coordinates"], arrays["values"], arrays["weights"]
         metric = np.array(meta["metric"])
         models = tuple((w, Model.of(np.array(x), scales, metric.size)) for w, scales, x in meta["models"])
-        lower, upper = meta["calibration"]
         return cls(
             places,
             pyramid_of(*columns, places, metric),
@@ -233,7 +252,7 @@ class Nearby:
             columns[0],
             rows,
             np.array(meta["steps"]),
-            (np.array(lower), np.array(upper)),
+            Calibration(*map(np.array, meta["calibration"])),
             joined=tuple(meta.get("joined", (1.0, 0.0))),
         )
 
@@ -279,7 +298,7 @@ class Nearby:
         combined = self.combined(
             chosen, filled, p.places[own, None], np.ones(1), np.arange(own.size + 1), with_variance=True
         )
-        variance = combined.variance * self.stretch(combined.left) ** 2
+        variance = combined.variance * self.calibration(combined.left, combined.scale) ** 2
         noise = self.noise_share * combined.scale / p.counts[own]
         return np.asarray((p.values[own] - combined.mean) / np.sqrt(variance + noise))
 
@@ -315,10 +334,6 @@ class Nearby:
     def wanted(self) -> tuple[int, ...]:
         """How many neighbours of each level a block has."""
         return (self.pyramid.count,) if self.is_dense else NEIGHBOURS
-
-    def stretch(self, left: Array) -> Array:
-        """Return by what errors are longer than the model says, given the share of the variance that is left."""
-        return np.asarray(np.interp(np.log(np.maximum(left, 1e-12)), *self.calibration))
 
     def combined(
         self, chosen: Index, filled: Index, targets: Array, factors: Array, blocks: Index, with_variance: bool
