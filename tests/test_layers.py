@@ -57,7 +57,7 @@ ALLOWED = {
     "sums": {"numpy"},
     "spaces": {"numpy", "cftime", "numba"},
     "arguments": set(),
-    "threads": {"numpy", "threadpoolctl"},
+    "threads": {"threadpoolctl"},
     "notebook": set(),
 }
 

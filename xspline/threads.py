@@ -9,7 +9,6 @@ between: the same bits on any number of threads, and whatever else runs in the p
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-import numpy as np
 from threadpoolctl import LibController, ThreadpoolController
 
 MAX_THREADS = 16
@@ -90,9 +88,8 @@ def rounds_of(places: Sequence[Sequence[int]]) -> list[list[int]]:
 
 def ranges(length: int, pieces: int = 4 * MAX_THREADS) -> list[tuple[int, int]]:
     """About equal ranges of 0 … length."""
-    count = max(min(pieces, length), 1)
-    edges = [i * length // count for i in range(count + 1)]
-    return list(itertools.pairwise(edges)) if length else []
+    count = min(pieces, length)
+    return [(i * length // count, (i + 1) * length // count) for i in range(count)]
 
 
 # --- threads of BLAS

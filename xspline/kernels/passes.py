@@ -104,9 +104,10 @@ def in_slabs(walk: Walk) -> BlockResult:
         count[members] += xp.sum(counted, axis=walk.pooled, keepdims=True)
         if reference is None:
             reference = rounded(float(slab.values[first_true(slab.valid, xp)]))
-        e = slab.values - reference
-        if not slab.full:
-            e = xp.where(slab.valid, e, xp.zeros_like(e))
+        e = slab.values
+        if not slab.full:  # first, as some packages mark what is missing by signalling NaN
+            e = xp.where(slab.valid, e, xp.full_like(e, reference))
+        e = e - reference
         weighted = e if slab.weight is None else e * slab.weight
         power[members] += xp.sum(weighted * e, axis=walk.pooled, keepdims=True)
         if slab.weight is not None:
