@@ -220,7 +220,9 @@ def _calibration(field: Nearby, own: Index) -> Calibration:
         noise = field.noise_share * combined.scale / p.counts[own]
         error = np.abs(p.values[own] - combined.mean) / np.sqrt(combined.variance + noise)
         share = combined.variance / (combined.variance + noise)
-        parts = np.array_split(np.argsort(combined.scale), QUARTERS if field.freedom < UNIFORM else 1)
+        # The largest 5 % of fewer than 20 errors are none.
+        count = min(QUARTERS, max(own.size // 20, 1)) if field.freedom < UNIFORM else 1
+        parts = np.array_split(np.argsort(combined.scale), count)
         for part in parts:
             stretch = float(np.quantile(error[part], 0.95)) / NORMAL
             stretch = math.sqrt(1 + (stretch**2 - 1) * float(np.median(share[part])))
