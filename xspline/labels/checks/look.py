@@ -252,7 +252,7 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
     members = [member for member in fine.members if member is not None][:WITHHELD]
     if not members:
         return {}
-    each = max(WITHHELD // len(members), 1)
+    each = max(WITHHELD // 2 // len(members), 1)  # what tails are expected needs fewer than a calibration
     rng = np.random.default_rng(0)
     usual, suspects, places, beyond, count, repeated = [], [], [], [], 0, 0
     for member in members:
