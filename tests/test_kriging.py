@@ -10,6 +10,7 @@ import xspline as xs
 from xspline.kriging.fitting import Observed, as_one
 from xspline.kriging.likelihood import Window, Windows
 from xspline.kriging.model import STEP, Model, matern
+from xspline.kriging.nearby import Nearby
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import metric_of
 from xspline.kriging.search import SLOPED, Prior
@@ -47,11 +48,8 @@ def test_slopes_of_the_likelihood_are_its_differences(nu: float) -> None:
 def test_information_is_what_slopes_scatter_by(functions: int) -> None:
     """Over data that a model draws, slopes have the mean 0 and as covariance the information."""
     rng = np.random.default_rng(2)
-    places, levels, fitted = (
-        rng.uniform(0, 1, (50, 1)),
-        np.zeros(50, np.int64),
-        rng.normal(size=(50, functions)),
-    )
+    places, levels = rng.uniform(0, 1, (50, 1)), np.zeros(50, np.int64)
+    fitted = rng.normal(size=(50, functions))
     model = Model(np.array([[0.1], [0.4]]), np.array([0.5, 0.8]), np.array([0.6, 1.5]), 0.2)
     apart = abs(places - places.T)
     scaled = [np.sqrt(2 * nu) * apart / length for nu, length in zip((0.6, 1.5), (0.1, 0.4), strict=True)]
@@ -95,6 +93,10 @@ def test_errors_are_calibrated_where_neighbours_are_calm_and_where_they_are_not(
     left, scales = np.exp(calibration.left[[0, -1], 0]), np.exp(calibration.scales[[0, -1], 0])
     calm, front = calibration(left, scales)
     assert calm < 0.8 < 1.5 < front
+    arrays, meta = member.to_arrays()
+    assert (Nearby.from_arrays(arrays, meta, None).calibration(left, scales) == [calm, front]).all()
+    earlier = {**meta, "calibration": [[-3.0, 0.0], [1.0, 2.0]]}  # as files have it that know no quarters
+    assert Nearby.from_arrays(arrays, earlier, None).calibration(np.ones(1), scales[:1]) == 2
 
 
 @pytest.mark.slow
@@ -133,8 +135,6 @@ def test_neighbours_are_near_where_observations_are_dense() -> None:
 
 @pytest.mark.slow
 def test_values_and_errors_take_one_look_at_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    from xspline.kriging.nearby import Nearby
-
     rng = np.random.default_rng(0)
     data = xr.DataArray(rng.normal(size=(20, 20)).cumsum(0).cumsum(1), dims=["x", "y"], name="u")
     field = data.assign_coords(x=np.arange(20.0), y=np.arange(20.0)).spline.fit()

@@ -42,7 +42,7 @@ VERY_FEW = 40
 #: Observations that are predicted from others, and beyond which distances, in widths of a cell of one observation; the
 #: first leaves out the observation alone.
 WITHHELD, DISTANCES = 800, (2.0**-52, 2.0, 6.0, 18.0)
-#: Parts of these, from the quietest neighbours to the liveliest.
+#: Parts of these, from the calmest neighbours to the liveliest.
 QUARTERS = 4
 
 
@@ -206,7 +206,7 @@ def _calibration(field: Nearby, own: Index) -> Calibration:
     """Return the calibration by observations that are predicted from others some distance away.
 
     Of errors over their standard deviations, the quantile of 95 % is compared with that of a normal distribution,
-    as far as it is the field, not noise, that they come from: of each quarter by itself, from the quietest neighbours
+    as far as it is the field, not noise, that they come from: of each quarter by itself, from the calmest neighbours
     to the liveliest, if their scales differ. At an ice edge errors are longer than those of a model that calm water
     decides, and calm water's are shorter.
     """
@@ -220,7 +220,7 @@ def _calibration(field: Nearby, own: Index) -> Calibration:
         noise = field.noise_share * combined.scale / p.counts[own]
         error = np.abs(p.values[own] - combined.mean) / np.sqrt(combined.variance + noise)
         share = combined.variance / (combined.variance + noise)
-        # The largest 5 % of fewer than 20 errors are none.
+        # Of fewer than 20 errors, none is among the largest 5 %.
         count = min(QUARTERS, max(own.size // 20, 1)) if field.freedom < UNIFORM else 1
         parts = np.array_split(np.argsort(combined.scale), count)
         for part in parts:

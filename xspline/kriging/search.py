@@ -44,7 +44,7 @@ DRAWN, DRAWN_AROUND = 256, 32
 NEGLIGIBLE = 2e-3
 
 
-class Likeliest(NamedTuple):
+class Evaluated(NamedTuple):
     """Parameters, −log of likelihood times prior, its gradient and the average information, with that of the prior."""
 
     x: Array
@@ -119,15 +119,15 @@ class Prior:
         relative = self.parts.sum(axis=1) > 1
         return ~self.parts[relative][:, : self.lengths].any(axis=0) | (np.arange(self.lengths) == 0)
 
-    def _at(self, x: Array, windows: Windows) -> Likeliest:
+    def _at(self, x: Array, windows: Windows) -> Evaluated:
         """Return −log of likelihood times prior of parameters, its gradient, and the average information."""
         value, gradient, information = windows.value_and_derivatives(self.model(x))
         away = (x - self.mean) / self.deviation
         gradient = self.parts.T @ gradient + away / self.deviation
         information = self.parts.T @ information @ self.parts + np.diag(1 / self.deviation**2)
-        return Likeliest(x, value + 0.5 * float(away @ away), gradient, information)
+        return Evaluated(x, value + 0.5 * float(away @ away), gradient, information)
 
-    def search(self, windows: Windows, start: Array) -> Likeliest:
+    def search(self, windows: Windows, start: Array) -> Evaluated:
         """Return the likeliest parameters that Newton's method with average information finds from a start.
 
         Steps stay in a box about the parameters where they stand, at first as wide as the prior, which grows where the
@@ -157,7 +157,7 @@ class Prior:
         models = [self.model(x) for x in points]
         return _weighted(models, -np.array([windows.value(model) for model in models]))
 
-    def around(self, best: Likeliest, windows: Windows) -> list[tuple[float, Model]]:
+    def around(self, best: Evaluated, windows: Windows) -> list[tuple[float, Model]]:
         """Return models with weights, as `drawn`, from a normal approximation about the likeliest parameters."""
         values, vectors = np.linalg.eigh(best.information)
         z = _normal_draws(DRAWN_AROUND, best.x.size)
@@ -173,7 +173,7 @@ def _lowest(gradient: Array, curvature: Array, low: Array, high: Array) -> Array
     from scipy.optimize import lsq_linear  # not above: it makes the import of the package longer
 
     root = np.linalg.cholesky(curvature)
-    # Bounds that are equal are none that it takes.
+    # SciPy's solver refuses a lower bound that equals the upper one.
     low, high = np.minimum(low, -1e-12), np.maximum(high, 1e-12)
     found = lsq_linear(root.T, np.linalg.solve(root, -gradient), (low, high), method="bvls")
     return np.asarray(found.x)
@@ -206,10 +206,10 @@ def likeliest(
     single, double = priors
     lengths = single.lengths
 
-    def first(prior: Prior, starts: list[Array]) -> Likeliest:
+    def first(prior: Prior, starts: list[Array]) -> Evaluated:
         return min((prior.search(few, start) for start in starts), key=lambda found: found.value)
 
-    def ended(prior: Prior, found: Likeliest) -> Likeliest:
+    def ended(prior: Prior, found: Evaluated) -> Evaluated:
         return found if all_windows is few else prior.search(all_windows, found.x)
 
     starts = []
