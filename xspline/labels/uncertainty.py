@@ -21,6 +21,7 @@ from xspline.labels.fit import Fit, selection
 from xspline.residuals.assumptions import MOST
 from xspline.solve import ConvergenceError, Factorisation, SingularSystemError, Solution, TooLargeError, solve
 from xspline.solve import strength_derivatives as derivatives_by_log_strength
+from xspline.solve.kronecker.pcg import symmetric_root
 from xspline.solve.krylov import AT_ONCE
 from xspline.solve.progress import counted
 from xspline.sums import leave_one_out, masked_pairs, observed_cells, outer_pairs
@@ -340,7 +341,7 @@ def _exact_root(fit: Fit, marginals: Marginals) -> Array:
     )
     known = np.isfinite(last).all(axis=(-2, -1), keepdims=True)
     symmetric = np.where(known, last + np.swapaxes(last, -2, -1), 0.0) / 2
-    root = np.where(known, _root(symmetric), np.nan)
+    root = np.where(known, symmetric_root(symmetric), np.nan)
     return np.moveaxis(root, (-2, -1), (0, 1)).reshape((*counts, -1, *fit.variable.batch_shape))
 
 
@@ -366,18 +367,13 @@ def _between(fit: Fit, factorisation: Factorisation, marginals: Marginals) -> Ar
 
 def _between_beside_fine(fit: Fit, marginals: Marginals) -> Array:
     """Return the covariance [N, N, b..] of wᵀc of terms beside a fine field, as `_beside_fine` has it of points."""
-    root, data, _ = _sandwich(fit)
-
-    def square(x: Array) -> Array:
-        keep = selection(fit.space, fit.selected, x.ndim)
-        y = applied(marginals, x * keep)
-        y = y.reshape(-1, *y.shape[len(marginals) :])
-        return np.asarray(np.einsum("im...,jm...->ij...", y, y))
-
-    if data is None:
-        return square(root)
-    held_back = _between(fit, fit.solved.factorisation, marginals) - square(data)
-    return square(root) + held_back * fit.sigma() ** 2
+    root, signs, _ = _sandwich(fit)
+    y = applied(marginals, root * selection(fit.space, fit.selected, root.ndim))
+    y = y.reshape(-1, *y.shape[len(marginals) :])
+    square = np.einsum("im...,jm...->ij...", y, y * signs)
+    if _holds_back(fit):
+        square += _between(fit, fit.solved.factorisation, marginals) * fit.sigma() ** 2
+    return np.asarray(square)
 
 
 def _includes_choice(fit: Fit, requested: Requested, method: str) -> bool:
@@ -435,58 +431,53 @@ def _beside_fine(fit: Fit, requested: Requested) -> Covariance:
     σ² A⁻¹ Λ A⁻¹ for what the penalty holds back. Sums over observations are those over cells in which V hardly changes.
     """
     attrs = beside_fine(requested)
-    root, data, alike = _sandwich(fit)
-    frame, factorisation = fit.space.frame, fit.solved.factorisation
-    pairs = outer_pairs(root, frame)
-    if data is not None:
-        pairs = pairs + (factorisation.inverse_pairs() - outer_pairs(data, frame)) * fit.sigma() ** 2
+    root, signs, alike = _sandwich(fit)
+    frame = fit.space.frame
+    pairs = outer_pairs(root, frame, signs)
+    if _holds_back(fit):
+        pairs += fit.solved.factorisation.inverse_pairs() * fit.sigma() ** 2
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
     degrees = alike if fit.whole is None else fit.whole.degrees.reshape(alike.shape)
     return Covariance(pairs, attrs, degrees)
 
 
-def _sandwich(fit: Fit) -> tuple[Array, Array | None, Array]:
-    """Return x_m, [K.., m, b..], of what errors leave open, those of A⁻¹ΦᵀWΦA⁻¹, and degrees of freedom [b..].
+def _holds_back(fit: Fit) -> bool:
+    """Return whether there is a penalty whose A⁻¹ Λ A⁻¹ = A⁻¹ − A⁻¹ΦᵀWΦA⁻¹ is known, as its solver is exact."""
+    penalty = fit.known_penalty.bound(fit.total.gram, fit.space).gram(fit.space)
+    return bool(penalty.terms) and fit.solved.factorisation.knows_inverse
 
-    The second is None where no penalty that an exact solver knows holds anything back.
+
+def _sandwich(fit: Fit) -> tuple[Array, Array, Array]:
+    """Return x_m, [K.., m, b..], signs of ±1 or 0, [m, b..], and degrees of freedom [b..].
+
+    Σ ±x_m x_mᵀ is the covariance of what errors leave open, less σ² A⁻¹ΦᵀWΦA⁻¹ where the penalty holds something back.
     """
-    members, alike = () if fit.fine is None else fit.fine.members, []
-    space, frame, batch = fit.space, fit.space.frame, fit.variable.batch_shape
-    factorisation = fit.solved.factorisation
-    penalised = bool(fit.known_penalty.bound(fit.total.gram, space).gram(space).terms)
-    penalised = penalised and factorisation.knows_inverse
-    roots, evens = [], []
-    for member in members:
-        # Without a fine field: one cell of no weight.
-        errors = np.zeros((1, 1))
-        counts = np.zeros(1)
-        freedom = math.nan
-        rows = np.zeros((1, space.size))
-        if member is not None:
-            errors, counts, freedom = member.error_covariance()
-            rows = member.cell_means(functools.partial(rows_of, space))
-        weighted = counts[:, None] * rows
+    members = () if fit.fine is None else fit.fine.members
+    space, batch = fit.space, fit.variable.batch_shape
+    weights = np.broadcast_to(fit.total.weight / np.maximum(fit.total.count, 1), batch).ravel()
+    sigma = np.nan_to_num(fit.sigma()) if _holds_back(fit) else np.zeros(())
+    functions = functools.partial(rows_of, space)
+    no_weight = np.zeros((1, 1)), np.zeros(1), math.nan  # of one cell, where there is no fine field
+    roots, signs, alike = [], [], []
+    for member, weight, own in zip(members, weights, np.broadcast_to(sigma, batch).ravel(), strict=True):
+        errors, counts, freedom = no_weight if member is None else member.error_covariance()
+        size = np.sqrt(counts)[:, None]
+        rows = np.zeros((1, space.size)) if member is None else size * member.cell_means(functions)
+        middle = weight**2 * size * errors * size.T - weight * own**2 * np.eye(len(counts))
         few = len(rows) < space.size
-        roots.append(weighted.T @ _root(errors) if few else _root(weighted.T @ errors @ weighted))
-        if penalised:
-            evens.append(rows.T * np.sqrt(counts) if few else _root(rows.T @ weighted))
+        values, vectors = np.linalg.eigh(middle if few else rows.T @ middle @ rows)
+        vectors *= np.sqrt(np.abs(values))
+        roots.append(rows.T @ vectors if few else vectors)
+        signs.append(np.sign(values)[None])
         alike.append(freedom)
-    weight = fit.total.weight / np.maximum(fit.total.count, 1)
 
-    def solved(parts: list[Array], size: Any) -> Array:
+    def joint(parts: list[Array]) -> Array:
         most = max(part.shape[1] for part in parts)
-        joint = np.stack([np.pad(part, ((0, 0), (0, most - part.shape[1]))) for part in parts], axis=-1)
-        return factorisation.solve(joint.reshape(*frame.sizes, most, *batch) * size)
+        return np.stack([np.pad(x, ((0, 0), (0, most - x.shape[1]))) for x in parts], axis=-1)
 
-    data = solved(evens, np.sqrt(weight)) if penalised else None
-    return solved(roots, weight), data, np.array(alike).reshape(batch)
-
-
-def _root(matrix: Array) -> Array:
-    """Return R with R Rᵀ = `matrix`, [.., n, n], whose least eigenvalues may be less than 0 by rounding."""
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
+    solved = fit.solved.factorisation.solve(joint(roots).reshape(*space.frame.sizes, -1, *batch))
+    return solved, joint(signs).reshape(-1, *batch), np.array(alike).reshape(batch)
 
 
 def _check_memory(fit: Fit, nbytes: int) -> None:
@@ -521,7 +512,7 @@ def left_open(fit: Fit) -> Array:
 
     It is known where the choice has a covariance: not where the penalty was given, or the criterion was no likelihood.
     """
-    root = _root(np.array(fit.choice["covariance"], dtype=np.float64))
+    root = symmetric_root(np.array(fit.choice["covariance"], dtype=np.float64))
     axis = len(fit.space.shape)
     jacobian = derivatives_by_log_strength(fit.total, fit.space, fit.known_penalty, fit.solved)
     if fit.border is not None:

@@ -306,18 +306,19 @@ def multiply_factors(factors: Sequence[Factor]) -> Factor:
     return Factor(axes, tuple(spans[axis] for axis in axes), pairs, key)
 
 
-def outer_pairs(vectors: Array, frame: Frame) -> Array:
-    """Pair form of Σ_m x_m x_mᵀ, [K.., O.., b..]. The vectors x_m are [K.., m, b..]."""
+def outer_pairs(vectors: Array, frame: Frame, signs: Array | None = None) -> Array:
+    """Pair form of Σ_m ±x_m x_mᵀ, [K.., O.., b..]. The vectors x_m are [K.., m, b..], and `signs` are [m, b..]."""
     count = len(frame.sizes)
     x = np.ascontiguousarray(np.moveaxis(vectors, count, -1))
     out = np.zeros((*frame.sizes, *frame.offsets, *x.shape[count:-1]))
     around = zip(frame.periodic, frame.offsets, strict=True)
     tails = tuple(offsets - 1 if periodic else 0 for periodic, offsets in around)
     x = _unrolled(x, range(count), tails)
+    y = x if signs is None else x * np.moveaxis(signs, 0, -1)
     for place, _, entries in _lines(frame, frame.sizes, tails, tuple(range(count)), x.ndim):
         half = entries[: -(-len(entries) // 2)]  # The others are their transposes.
         for rows, columns, _ in half:
-            out[place] += len(entries) / len(half) * np.einsum("...m,...m->...", x[rows], x[columns])
+            out[place] += len(entries) / len(half) * np.einsum("...m,...m->...", x[rows], y[columns])
     return out
 
 

@@ -92,7 +92,7 @@ class KroneckerSum:
     @cached_property
     def roots(self) -> tuple[tuple[Array, ...], ...]:
         """A root W with W Wᵀ = F of each matrix F, which is positive semidefinite: [K, K]."""
-        return tuple(tuple(map(_root, own)) for own in self.matrices)
+        return tuple(tuple(map(symmetric_root, own)) for own in self.matrices)
 
     @cached_property
     def indefinite(self) -> int | None:
@@ -143,7 +143,7 @@ class KroneckerSum:
             blocks = scale * along[:, None, None] * self.matrices[axis][indices[axis]]
             groups.setdefault(alike, []).append(blocks)
         return [
-            (1.0, alike, (turned, np.stack([_root(m) for m in np.sum(blocks, axis=0)]), (axis, other)))
+            (1.0, alike, (turned, symmetric_root(np.sum(blocks, axis=0)), (axis, other)))
             for alike, blocks in groups.items()
         ]
 
@@ -165,10 +165,10 @@ class KroneckerSum:
         return sums[0]
 
 
-def _root(matrix: Array) -> Array:
-    """W with W Wᵀ = F; what rounding leaves of eigenvalues that are 0 is left out."""
+def symmetric_root(matrix: Array) -> Array:
+    """Return W with W Wᵀ = `matrix`, [.., n, n], whose least eigenvalues may be less than 0 by rounding."""
     values, vectors = np.linalg.eigh(matrix)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
 def apply_kronecker(matrices: Sequence[Array], x: Array) -> Array:
