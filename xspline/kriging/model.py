@@ -63,10 +63,10 @@ class Model:
     def between(self, spread: Array) -> tuple[Array, Array]:
         """Return 1/ℓ² [Q, L, L, D] and variances [Q, L, L] between the means over cells of L levels.
 
-                `spread` [L, D] is the variance of the places in a cell along each axis; zero for observations. The
-        mean of a field over two cells is as if both were blurred: lengths grow, ℓ² + c (s + s'), and variances
-        shrink so that the integral of the covariance stays. For a Gaussian covariance this is exact with c = 1;
-        c = 1 + 1/ν fits means over boxes to 0.02 of the variance for ν ≥ 1, and 0.05 for ν = 1/2.
+        `spread` [L, D] is the variance of the places in a cell along each axis; zero for observations. The mean of a
+        field over two cells is as if both were blurred: lengths grow, ℓ² + c (s + s'), and variances shrink so that
+        the integral of the covariance stays. For a Gaussian covariance this is exact with c = 1; c = 1 + 1/ν fits
+        means over boxes to 0.02 of the variance for ν ≥ 1, and 0.05 for ν = 1/2.
         """
         square = self.lengths[:, None, None, :] ** 2
         blur = (1 + 1 / self.smoothness)[:, None, None, None] * (spread[:, None] + spread[None])
