@@ -421,6 +421,21 @@ def test_errors_of_a_fine_field_are_the_dense_formula() -> None:
     assert result.u_functional_stderr.method == "exact" and "neighbours" in result.u_functional_stderr.comment
 
 
+def test_along_a_track_places_keep_their_dimension() -> None:
+    """Also where it has the name of what is averaged over; errors are those of the covariance, sum by sum."""
+    rng = np.random.default_rng(0)
+    lat, lon = np.cumsum(rng.normal(0, 0.3, (2, 60)), axis=1)
+    labels = {"time": np.arange(60.0), "lat": ("time", lat), "lon": ("time", lon)}
+    values = np.sin(lat) + lon + rng.normal(0, 0.1, 60)
+    field = xr.DataArray(values, labels, ["time"], name="u").spline.fit()
+    mean = field.mean("time", covariance=True)
+    assert mean.u.dims == ("time",) and {"lat", "lon"} <= set(mean.coords) and "time" not in mean.coords
+    alone = field.mean("time", stderr=True)
+    np.testing.assert_allclose(alone.u_stderr**2, np.diagonal(mean.u_covariance), rtol=1e-7)
+    over = field.predict(lat=lat[7], lon=lon[7], time=np.linspace(0.5, 58.5, 59)).mean()
+    assert alone.u[7].item() == pytest.approx(over.item(), abs=1e-3)
+
+
 def test_a_season_beside_a_fine_field_is_averaged_over_the_record() -> None:
     """The Fourier series has no domain, and its first year is none of the observed ones."""
     time = np.arange("1990-01", "1994-01", dtype="datetime64[M]").astype("datetime64[ns]")

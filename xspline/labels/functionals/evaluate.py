@@ -137,7 +137,10 @@ class Functional:
         result = result.transpose(*(d for d in ordered if d in dims), *both, *variable.batch_dims)
         if not twice:
             result = result.transpose(*ordered)
-        result = evaluation.labelled(result, self.target, fit, {}).drop_vars(self.gone)
+        # Along a track, what is averaged over is the name of the dimension that its places keep.
+        left = {n: c for n, c in self.target.coordinates.items() if n not in self.gone}
+        result = evaluation.labelled(result, replace(self.target, coordinates=left), fit, {})
+        result = result.drop_vars(self.gone, errors="ignore")
         result = result.assign_coords({n: c.variable for n, c in self.extra.coords.items()})
         for dim in dims if twice else ():
             own = {n: c for n, c in result.coords.items() if c.dims == (dim,)}

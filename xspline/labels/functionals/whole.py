@@ -42,6 +42,9 @@ def variances(fit: Fit, marginals: Sequence[Marginal], *, covariance: bool) -> t
             f"all of {items:,} observations and cells, more than {MAX_PAIRS / 2**30:.0f}; pass fewer labels, or "
             "functional(weights) of what it is for"
         )
+    if not covariance and any(member is not None and member.is_dense for member in fine.members):
+        # All pairs of places are looked at: those of a few sums, with about as many nodes as there are observations.
+        step = min(step, max(int(items * total / nodes), 1))
     variance, square = np.full((total, len(fine.members)), np.nan), np.zeros(())
     for first in counted(total, step, "errors of functionals"):
         own = np.arange(first, min(first + step, total))
