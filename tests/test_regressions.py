@@ -124,6 +124,7 @@ def test_outside_the_record_observations_are_left_out_and_counted() -> None:
     assert np.isnan(field.predict(data[-12:], extrapolate=True)).all()  # nobody knows the index there
 
 
+@pytest.mark.slow
 def test_files_and_holders_carry_the_index(tmp_path: Path) -> None:
     data = maps()
     space = data.spline.space({"lat": 5, "lon": 6, "time": BASIS})

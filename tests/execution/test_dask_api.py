@@ -27,6 +27,7 @@ def changed(what: str) -> str:
 # The client
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler:UserWarning")  # of old Dask
 def test_the_client_is_the_one_that_dask_computes_with(client: Client) -> None:
     assert active_client() is client, changed("the client from get_scheduler")

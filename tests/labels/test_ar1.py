@@ -90,7 +90,7 @@ def test_a_fit_is_that_of_dense_generalised_least_squares(chunks: dict[str, int]
     assert_is_dense(field, data)
 
 
-@pytest.mark.parametrize("lags", [1, 2, 12])
+@pytest.mark.parametrize("lags", [1, 2, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("gaps", [0.05, 0.6])
 def test_any_number_of_lags_and_gaps(lags: int, gaps: float) -> None:
     data = grid(gaps)
@@ -126,6 +126,7 @@ def test_holders_in_space_and_in_time_merge_exactly(tmp_path) -> None:
     assert_is_dense(xs.merge(parts[::-1]).collapse().solve(0), data)
 
 
+@pytest.mark.slow
 def test_years_are_holders_and_the_jackknife_leaves_them_out() -> None:
     data = grid()
     field = xs.fit(data, agreed(), penalty=0, errors=ERRORS, holder="time.year")
@@ -173,6 +174,7 @@ def test_rho_is_recovered_and_the_effective_size_with_it(rho: float) -> None:
     assert abs(float(table.effective / expected) - 1) < 0.05
 
 
+@pytest.mark.slow
 def test_smoothing_in_space_and_rho_are_chosen_together() -> None:
     field = xs.fit(grid(), agreed(), penalty="reml", errors=xs.AR1("time"))
     assert abs(float(field.summary().ar1) - 0.6) < 0.12

@@ -110,6 +110,7 @@ def test_points_derivatives_masks_and_weights_of_tiles() -> None:
     assert float(sides[0]) < float(sides[1].compute())
 
 
+@pytest.mark.slow
 def test_around_the_globe_tiles_have_neighbours_across_the_date_line() -> None:
     lat, lon = np.linspace(-60, 60, 41), np.arange(0.0, 360.0, 4.0)
     field = (

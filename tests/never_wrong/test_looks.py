@@ -48,10 +48,8 @@ def test_a_check_says_what_is_fine(field: xs.Field) -> None:
         and "x: m" in text
         and "standard deviation 0.1" in text
     )
-    assert (
-        max(map(len, text.splitlines())) <= 100
-        and "<pre class='xspline-text'>&lt;xspline.FitCheck" in check._repr_html_()
-    )
+    assert max(map(len, text.splitlines())) <= 100
+    assert "<pre class='xspline-text'>&lt;xspline.FitCheck" in check._repr_html_()
 
 
 def test_a_check_advises() -> None:

@@ -21,6 +21,7 @@ def hidden(size: float, seed: int) -> xr.Dataset:
     return data.spline.fit(x=xs.BSpline(16, 5), t=xs.BSpline(8, 5), penalty=1e-4).recover("u_t = D*u_xx")
 
 
+@pytest.mark.slow
 def test_where_noise_hides_the_field_intervals_are_from_fits_with_the_constant_held() -> None:
     clear, covered = hidden(0.01, 3), hidden(1.0, 3)
     assert "noise hides" not in clear.checks
@@ -43,6 +44,7 @@ def test_intervals_of_a_hidden_field_cover_or_are_withheld() -> None:
         assert np.isfinite(r.stderr) or "withheld" in r.checks
 
 
+@pytest.mark.slow
 def test_an_equation_without_bases_chooses_a_space_that_suits_it() -> None:
     x, t = np.linspace(0, 1, 24), np.linspace(0, 1, 20)
     u = xr.DataArray(np.exp(-(np.pi**2) * 0.1 * t)[:, None] * np.sin(np.pi * x), {"t": t, "x": x}, name="u")

@@ -53,12 +53,11 @@ def test_burgers_equation_among_sixteen_candidates() -> None:
     assert found.attrs["equation"] == found.equation.values[0]
     assert found.attrs["equation"].startswith("u_t = -") and "*u*u_x + 0." in found.attrs["equation"]
     assert found.delta_bic[0] == 0 and (np.diff(found.bic) >= 0).all()
-    assert (
-        found.attrs["checks"].startswith("what the knots of 'x' leave")
-        and "tell it" not in found.attrs["checks"]
-    )
+    assert found.attrs["checks"].startswith("what the knots of 'x' leave")
+    assert "tell it" not in found.attrs["checks"]
 
 
+@pytest.mark.slow
 def test_the_best_is_what_recover_gives() -> None:
     found = diffusion().discover("u_t", order=2, power=1)
     assert found.attrs["recover"] == "u_t = k1*u_xx"
@@ -69,6 +68,7 @@ def test_the_best_is_what_recover_gives() -> None:
     assert own.adequacy.item() == pytest.approx(constant.adequacy.item(), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_waves_have_a_second_derivative_in_time() -> None:
     found = noisy(cases.wave, 0.01).spline.fit(BASES).discover("u_tt", order=2, power=1)
     assert terms_of(found) == {"u_xx"}
@@ -98,6 +98,7 @@ def test_what_the_knots_leave_is_no_term(knots: int, order: int) -> None:
     assert "use more" in found.attrs["checks"] or "do not tell" in found.attrs["checks"]
 
 
+@pytest.mark.slow
 def test_known_sources_and_coordinates_are_candidates() -> None:
     def heated(x: xr.DataArray, t: xr.DataArray) -> xr.DataArray:
         return cases.diffusion(x, t) + 2 * (1 - np.exp(-0.05 * t)) / 0.05 * np.cos(x)
@@ -259,9 +260,10 @@ def test_the_right_terms_without_noise(make) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*the knots limit the fit:xspline.FitWarning")
 def test_a_system_without_noise_is_not_given_wrong_terms() -> None:
     """What the space leaves looks like many small terms of the other variable: then none is claimed."""
-    own = replace(waves.schrodinger(), bases={"x": xs.BSpline(40, 5, period=10.0), "t": xs.BSpline(28, 5)})
+    own = replace(waves.schrodinger(), bases={"x": xs.BSpline(26, 5, period=10.0), "t": xs.BSpline(18, 5)})
     found = own.discovered(0.0, 0)
     assert own.is_right(found) or found.attrs["equation"] == "none"
 
@@ -269,7 +271,7 @@ def test_a_system_without_noise_is_not_given_wrong_terms() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::xspline.FitWarning")  # of noise λ is at its bound
 def test_no_equation_of_noise() -> None:
-    assert all(waves.noise().discovered(1.0, seed).attrs["equation"] == "none" for seed in range(5))
+    assert all(waves.noise().discovered(1.0, seed).attrs["equation"] == "none" for seed in range(3))
 
 
 # ---- sets of terms --------------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ def test_a_term_that_may_be_there_widens_the_interval() -> None:
     assert found.lower < 0.1 < found.upper
 
 
+@pytest.mark.slow
 def test_checks_say_what_makes_an_interval_long() -> None:
     said = []
     for seed in range(4):

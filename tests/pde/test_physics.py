@@ -158,6 +158,7 @@ def test_hard_is_the_constrained_field() -> None:
         assert 0.85 < ratio.min() and ratio.max() < 1.001
 
 
+@pytest.mark.slow
 def test_a_nonlinear_equation_is_held_hard() -> None:
     data = cases.sampled(cases.burgers_on_a_circle, cases.grid(30, 16))
     own = data.spline.statistics(x=xs.BSpline(14, 5, period=2 * np.pi), t=xs.BSpline(8, 5))

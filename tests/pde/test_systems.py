@@ -47,6 +47,7 @@ def test_units_of_a_variable_do_not_matter(noise: float, method: str) -> None:
     assert method == "weak" or (bool(own.converged) and own.adequacy.item() < 1.5)
 
 
+@pytest.mark.slow
 def test_variables_that_have_nothing_to_do_with_each_other() -> None:
     """Neither sizes nor noise of one matter to the other: a weight of one equation would be far off in the other."""
     at, draw = cases.grid(40, 30), np.random.default_rng(0).standard_normal((2, 30, 40))

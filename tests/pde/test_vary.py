@@ -155,6 +155,7 @@ def test_without_noise_they_are_exact(basis: object) -> None:
     np.testing.assert_allclose(over_points.D, diffusivity(x), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_one_that_does_not_vary_is_a_constant() -> None:
     data = cases.sampled(cases.diffusion)
     data = data + 0.01 * np.random.default_rng(0).standard_normal(data.shape)
@@ -181,6 +182,7 @@ def test_errors_are_those_of_their_coefficients() -> None:
     assert legendre.D_stderr[-1].item() == pytest.approx(np.sqrt(legendre.covariance.sum().item()), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_in_two_coordinates_and_with_another_constant() -> None:
     n = 18
     x = np.linspace(0, 3, n)
@@ -209,6 +211,7 @@ def test_in_two_coordinates_and_with_another_constant() -> None:
     assert d.max() > 1
 
 
+@pytest.mark.slow
 def test_circles_batches_holders_and_files(tmp_path) -> None:
     """On a circle of the field the constant goes round too; dates are labels of what varies in time."""
     data = varying.medium(periodic=True).observed(0.01, 0)[:2000]
@@ -235,6 +238,7 @@ def test_the_field_that_obeys_it() -> None:
     assert float(obeying.stderr().mean()) < float(field.stderr().mean())
 
 
+@pytest.mark.slow
 def test_too_few_functions_are_seen() -> None:
     data = varying.medium(periodic=True).observed(0.01, 0)
     statistics = data.spline.statistics(varying.medium(periodic=True).space)

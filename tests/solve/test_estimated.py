@@ -42,9 +42,8 @@ def logs(choice: Smoothing, space: Space) -> np.ndarray:
     return np.log(list(choice.penalty.strengths(space).values()))
 
 
-@pytest.mark.parametrize(
-    ("gaps", "solver"), [(True, "iterative"), pytest.param(False, "spectral", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("gaps", "solver"), [(True, "iterative"), (False, "spectral")])
 def test_estimated_choice_is_the_exact_one_within_its_error(gaps: bool, solver: str) -> None:
     space, sums = waves(cube(11, 12, 10), gaps=gaps)
     exact = choose(sums, space, Roughness("reml"), solver="banded")

@@ -158,6 +158,7 @@ def test_no_strength_is_so_large_that_rounding_moves_the_mean(noise: float) -> N
     assert abs(left.mean()) < 1e-5 * noise + 1e-10 and left.std() < 1.2 * noise
 
 
+@pytest.mark.slow
 def test_of_few_noisy_data_the_lower_of_two_minima_is_found_whichever_coordinate_is_first() -> None:
     """One minimum is waves along y, the other a constant in noise, 5.5 higher; each was found in one order."""
     rng = np.random.default_rng(14)

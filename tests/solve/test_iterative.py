@@ -98,12 +98,9 @@ def test_solution_is_the_direct_one(share: float) -> None:
     assert iterative.iterations <= 14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "basis",
-    [
-        pytest.param(Fourier(2, period=0.5) + Polynomial(1, domain=(0, 1)), marks=pytest.mark.slow),
-        BSpline(6, degree=2, domain=(0, 1)),
-    ],
+    "basis", [Fourier(2, period=0.5) + Polynomial(1, domain=(0, 1)), BSpline(6, degree=2, domain=(0, 1))]
 )
 def test_four_coordinates(basis: Basis) -> None:
     system = System.of(6, 1e-4, s=basis)
@@ -113,7 +110,8 @@ def test_four_coordinates(basis: Basis) -> None:
     assert np.abs(iterative.solve(rhs) - expected).max() < 1e-9 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("share", [pytest.param(1e-4, marks=pytest.mark.slow), 1e-6])
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [1e-4, 1e-6])
 def test_iterations_do_not_grow_with_the_number_of_coefficients(share: float) -> None:
     counts = [System.of(size, share).solved(coarsest=300).iterations for size in (10, 22)]
     assert counts[1] <= 1.5 * counts[0]

@@ -84,7 +84,7 @@ def test_a_coordinate_that_is_straight_is_at_its_upper_bound() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("members", [4, 60])
+@pytest.mark.parametrize("members", [4, pytest.param(60, marks=pytest.mark.slow)])
 def test_members_that_are_not_determined_are_left_out(method: str, members: int) -> None:
     """One without observations, and one with no more than straight lines need."""
     case, _ = noisy_wave(("uneven",), gaps, (members,))

@@ -107,7 +107,7 @@ def test_the_penalty_is_the_mean_over_observed_times_and_an_integral(name: str) 
     np.testing.assert_allclose(ours, expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batch"])
+@pytest.mark.parametrize("batch", [(), pytest.param((3,), marks=pytest.mark.slow)], ids=["one", "batch"])
 @pytest.mark.parametrize("name", CASES)
 def test_scores_are_those_of_dense_matrices(name: str, batch: tuple[int, ...]) -> None:
     """1e-8 relative, and the differences between strengths to as much; by modes of time."""
