@@ -15,11 +15,9 @@ def check(field: xs.Field, data: xr.DataArray, r2: float) -> None:
     """What every field that nobody described has: a fine field, and a line of code that asks for it."""
     summary = field.summary()
     print(f"{data.name}: {field.code()}\n{summary.attrs['fine']}")
-    assert (
-        float(summary.r2) > r2
-        and 0 < float(summary.sigma)
-        and 0 < float(summary.edf) <= field.statistics.count
-    )
+    assert float(summary.r2) > r2
+    assert 0 < float(summary.sigma)
+    assert 0 < float(summary.edf) <= field.statistics.count
     assert field.code().endswith("fine=True)") and "correlation lengths" in summary.attrs["fine"]
     again = eval(f"data.spline.space({field.code()[4:].split(', penalty=')[0]})", {"data": data, "xs": xs})
     assert again == field.space

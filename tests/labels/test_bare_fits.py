@@ -116,11 +116,9 @@ def test_a_fine_field_needs_the_values_now() -> None:
 def test_what_happened_is_told(tmp_path) -> None:
     field = waves().spline.fit()
     told = field.summary().attrs["fine"]
-    assert (
-        told.startswith("standard deviation ")
-        and "correlation lengths" in told
-        and "fine field" in repr(field)
-    )
+    assert told.startswith("standard deviation ")
+    assert "correlation lengths" in told
+    assert "fine field" in repr(field)
     assert {"fine_sd", "fine_smoothness", "fine_length", "fine_length_in_labels"} <= set(field.summary())
     field.to_zarr(tmp_path / "field.zarr")
     opened = xs.open_field(tmp_path / "field.zarr")

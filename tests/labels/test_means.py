@@ -426,8 +426,7 @@ def test_along_a_track_places_keep_their_dimension() -> None:
     rng = np.random.default_rng(0)
     lat, lon = np.cumsum(rng.normal(0, 0.3, (2, 60)), axis=1)
     labels = {"time": np.arange(60.0), "lat": ("time", lat), "lon": ("time", lon)}
-    values = np.sin(lat) + lon + rng.normal(0, 0.1, 60)
-    field = xr.DataArray(values, labels, ["time"], name="u").spline.fit()
+    field = xr.DataArray(np.sin(lat) + lon + rng.normal(0, 0.1, 60), labels, "time", "u").spline.fit()
     mean = field.mean("time", covariance=True)
     assert mean.u.dims == ("time",) and {"lat", "lon"} <= set(mean.coords) and "time" not in mean.coords
     alone = field.mean("time", stderr=True)

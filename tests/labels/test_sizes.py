@@ -97,3 +97,15 @@ def test_seconds_beside_bases_or_no_time_are_errors() -> None:
 
 
 # ---- that it behaves
+
+
+@pytest.mark.slow
+def test_an_image_with_few_values_is_fitted() -> None:
+    """More functions than observations: the penalty determines them."""
+    x = np.linspace(0, 1, 40)
+    data = xr.DataArray(np.sin(5 * x)[:, None] + x, {"a": x, "b": x}, ("a", "b"), "u")
+    few = data.where(np.random.default_rng(0).random(data.shape) < 0.05)
+    field = few.spline.fit(fine=False)
+    assert field.space.shape == (23, 23) and np.isfinite(field.coefficients).all()
+    for own in (field, few.spline.fit()):
+        assert float(np.sqrt(((own.predict() - data) ** 2).mean())) < 0.05

@@ -43,11 +43,9 @@ def test_a_check_says_what_is_fine(field: xs.Field) -> None:
         "3 independent fits over time",
     ):
         assert part in text
-    assert (
-        "360 observations used, 0 missing values" in text
-        and "x: m" in text
-        and "standard deviation 0.1" in text
-    )
+    assert "360 observations used, 0 missing values" in text
+    assert "x: m" in text
+    assert "standard deviation 0.1" in text
     assert max(map(len, text.splitlines())) <= 100
     assert "<pre class='xspline-text'>&lt;xspline.FitCheck" in check._repr_html_()
 
