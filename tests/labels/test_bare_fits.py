@@ -6,6 +6,7 @@ import dask.array
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import signal
 
 import xspline as xs
 from tests import scatter
@@ -42,9 +43,6 @@ def rough(slope: float, noise: float, shape: tuple[int, int, int], gaps: float =
 def line() -> xs.Field:
     x = np.linspace(0, 10, 60)
     return xr.DataArray(np.sin(x), {"x": x}, "x", "u").spline.fit()
-
-
-# ---- one field by labels, wherever anything else is asked for
 
 
 def test_what_is_computed_later_or_asked_for_is_a_single_field_by_labels() -> None:
@@ -108,9 +106,6 @@ def test_a_fine_field_needs_the_values_now() -> None:
         data.spline.fit(compute=False, fine=True)
     with pytest.raises(ValueError, match=r"which holders do not share: leave out holder="):
         data.spline.fit(holder="west", fine=True)
-
-
-# ---- the field of a bare fit
 
 
 def test_what_happened_is_told(tmp_path) -> None:
@@ -213,3 +208,20 @@ def test_many_observations_at_few_places(tmp_path) -> None:
     again = xs.open_field(tmp_path / "field.nc")
     np.testing.assert_allclose(again.stderr(x=at), field.stderr(x=at), rtol=1e-9)
     assert again.summary().rmse == pytest.approx(summary.rmse.item())
+
+
+def test_a_daily_cycle_is_known_beside_weather() -> None:
+    """Sixty days by the hour: the cycle within its errors, and gaps of a night follow it."""
+    rng = np.random.default_rng(2)
+    hours = np.arange(1440)
+    cycle = 3 * np.sin(2 * np.pi * (hours - 9) / 24)
+    weather = signal.lfilter([0.3], [1, -0.98], rng.standard_normal(1440))
+    time = np.datetime64("2011-05-01", "ns") + hours * np.timedelta64(1, "h")
+    truth = xr.DataArray(12 + cycle + weather, {"time": time}, ["time"], name="temperature")
+    data = truth + rng.normal(0, 0.5, 1440)
+    night = slice(690, 700)
+    data[night] = np.nan
+    field = data.spline.fit()
+    daily = field.select(time=xs.Fourier).predict(time=time[:24])  # about the mean
+    assert np.abs(daily - daily.mean() - cycle[:24]).max() < 0.2
+    assert np.abs(field.predict() - truth)[night].max() < 4 * field.stderr()[night].max() < 4

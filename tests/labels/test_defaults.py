@@ -16,6 +16,8 @@ from xspline.labels.read import defaults
 
 SEASONS = xs.Fourier(2, "year") + xs.Polynomial(2)
 SEASON_AND_TREND = xs.Fourier(2, "year") + xs.Polynomial(1)
+DAY = xs.Fourier(2, "day")
+MEAN = xs.Polynomial(0)
 
 
 def single_for(data: xr.DataArray | xr.Dataset, pooled: tuple[str, ...] = ()) -> dict[str, xs.Basis]:
@@ -36,9 +38,6 @@ def zeros(dims: tuple[str, ...], coords: dict[str, Any], name: str = "sst", **si
         known = [np.shape(c[1])[0] for c in coords.values() if isinstance(c, tuple) and c[0] == dim]
         sizes.setdefault(dim, len(coords[dim]) if dim in coords and not known else (known or [0])[0])
     return xr.DataArray(np.zeros([sizes[d] for d in dims]), coords, dims, name)
-
-
-# ---- real data ------------------------------------------------------------------------------------------------------
 
 
 def test_a_global_monthly_product(data_dir: Path) -> None:
@@ -79,9 +78,6 @@ def test_a_curvilinear_ocean_with_a_calendar_of_its_own(data_dir: Path) -> None:
             if decoded is True:
                 with pytest.warns(UserWarning, match=r"not fitted.*areacello"):
                     assert opened.spline.space() == opened.siconc.spline.space()
-
-
-# ---- which coordinates ----------------------------------------------------------------------------------------------
 
 
 def test_members_and_levels_without_labels_stay_batch() -> None:
@@ -263,9 +259,6 @@ def test_points_with_positions_along_one_dimension() -> None:
     assert chosen == {"lat": xs.BSpline(5), "lon": xs.BSpline(14), "depth": xs.BSpline(5), "time": SEASONS}
 
 
-# ---- how many functions ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("start", [0.0, -180.0, 0.5, 20.0])
 def test_a_longitude_that_closes_is_periodic(start: float) -> None:
     data = zeros(("lat", "lon"), {"lat": np.linspace(80, -80, 30), "lon": start + 5 * np.arange(72.0)})
@@ -297,7 +290,7 @@ def test_a_season_where_the_record_shows_it(labels: np.ndarray, season: bool) ->
         assert chosen == without == SEASONS and coarse == SEASON_AND_TREND
     else:
         assert isinstance(chosen, xs.BSpline) and isinstance(without, xs.BSpline)
-        assert coarse == xs.Polynomial(0)
+        assert coarse == MEAN
 
 
 def test_a_coarse_field_has_few_functions_where_coordinates_have_the_fewest() -> None:
@@ -310,6 +303,27 @@ def test_a_coarse_field_has_few_functions_where_coordinates_have_the_fewest() ->
     assert counts == {"lat": 4, "lon": 4, "depth": 75}
 
 
+def test_a_coarse_field_along_a_track_has_as_many_functions_as_a_grid_of_its_places() -> None:
+    rng = np.random.default_rng(0)
+    track = {name: ("time", rng.uniform(0, 30, 3200)) for name in ("lat", "lon")}
+    chosen = coarse_for(zeros(("time",), track | {"time": days(3200)}))
+    assert chosen == {"lat": xs.BSpline(14), "lon": xs.BSpline(14), "time": SEASON_AND_TREND}  # √(3200 / 16)
+
+
+@pytest.mark.parametrize(
+    "hours, count, expected",
+    [(1, 48, DAY), (1, 47, MEAN), (3, 800, DAY), (6, 800, MEAN), (1, 17600, SEASON_AND_TREND + DAY)],
+)
+def test_a_daily_cycle_where_the_record_shows_it(hours: int, count: int, expected: xs.Basis) -> None:
+    """Over two days with five labels each; along a track places and times of day are not told apart."""
+    time = np.datetime64("2001-01-01", "ns") + np.arange(count) * np.timedelta64(hours, "h")
+    data = zeros(("time",), {"time": time})
+    assert coarse_for(data) == {"time": expected}
+    assert eval(defaults.code(data.spline.space(time=expected)), {"xs": xs}) == {"time": expected}
+    track = coarse_for(data.assign_coords(lat=("time", np.linspace(0, 30, count))))
+    assert track["time"] == (SEASON_AND_TREND if count > 800 else MEAN)
+
+
 @pytest.mark.parametrize("calendar", ["360_day", "noleap", "all_leap", "julian", "standard"])
 def test_any_calendar_has_its_own_year(calendar: str) -> None:
     time = xr.date_range("2000-01-16", periods=24, freq="MS", calendar=calendar, use_cftime=True)
@@ -318,9 +332,6 @@ def test_any_calendar_has_its_own_year(calendar: str) -> None:
     assert chosen == {"time": SEASONS} and coarse_for(data) == {"time": SEASON_AND_TREND}
     assert space.axis("time").calendar == calendar and eval(defaults.code(space), {"xs": xs}) == chosen
     assert single_for(zeros(("time",), {"time": time[:20]})) == {"time": xs.BSpline(13)}
-
-
-# ---- nothing is read but labels -------------------------------------------------------------------------------------
 
 
 def test_chunked_labels_are_computed_once_and_values_never() -> None:
@@ -342,9 +353,6 @@ def test_chunked_labels_are_computed_once_and_values_never() -> None:
         assert len(computed) == 1
         repr(data.spline.plan())
     assert space.shape == (8, 8, 8)
-
-
-# ---- the code that asks for it --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -376,9 +384,6 @@ def test_the_line_of_a_bare_fit_asks_for_it_again() -> None:
     assert field.code().endswith(", fine=True)")
     again = eval(f"data.spline.{field.code()}", {"xs": xs, "data": data})
     np.testing.assert_array_equal(again.predict(), field.predict())
-
-
-# ---- holders --------------------------------------------------------------------------------------------------------
 
 
 def test_holders_with_their_own_defaults_are_told_how_to_agree() -> None:

@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, hidden_axes, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
-from xspline.labels.read.sizes import LABELS_PER_FUNCTION, LEAST, SECONDS, Labels, different, largest, sized
+from xspline.labels.read.sizes import (
+    LABELS_PER_FUNCTION,
+    LEAST,
+    SECONDS,
+    Labels,
+    different,
+    groups,
+    largest,
+    positions,
+    sized,
+)
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, PiecewiseLinear, Polynomial, Space, Step, Union
 
@@ -25,6 +35,7 @@ Extent: TypeAlias = tuple[float, float]
 
 SEASONS = Fourier(2, "year") + Polynomial(2)
 SEASON_AND_TREND = Fourier(2, "year") + Polynomial(1)
+DAY = Fourier(2, "day")
 #: Functions of the other coordinates together, beside season and trend of a coarse field: 300, 600 and 1200 leave RMSE
 #: of .364, .320 and .299 in blocks of ERSST (a function for every fourth label is 990).
 COARSE = 1200
@@ -69,20 +80,19 @@ def single_for(
     positive, and TypeError where the budget is not a number.
     """
     seconds = checked_seconds(SECONDS if seconds is None else seconds)
-    chosen, pooled = _coordinates(data, set(pooled)), set(pooled)
-    axes = {name: axis_of(c) for name, c in chosen.items()}
-    values = {name: axes[name].to_float(c.values) for name, c in chosen.items()}
-    extents = {name: extent_of(x.ravel(), axes[name], name) for name, x in values.items()}
-    seasonal = {name for name, x in values.items() if _has_years(x.ravel(), axes[name], extents[name])}
-    bases = {name: SEASONS if name in seasonal else BSpline(LEAST) for name in chosen}
-    labels = {n: Labels(c.dims, values[n], axes[n], extents[n], cf_axis(c)[0]) for n, c in chosen.items()}
-    dims = {dim for c in chosen.values() for dim in c.dims}
+    pooled = set(pooled)
+    labels = _labels(data, pooled)
+    bases = {n: SEASONS if _shows("year", known) else BSpline(LEAST) for n, known in labels.items()}
+    dims = {dim for known in labels.values() for dim in known.dims}
     fitted = [data] if isinstance(data, xr.DataArray) else list(data.data_vars.values())
     if len(fitted) > 1:
         fitted = [v for v in fitted if v.dtype.kind in "iuf" and dims <= set(v.dims)]
     sizes = {dim: n for dim, n in fitted[0].sizes.items() if dim not in pooled}
     per_function = LABELS_PER_FUNCTION * (1 if smooth else 2)
-    return Defaults(sized(bases, labels, sizes, seconds / len(fitted), per_function), extents)
+    return Defaults(
+        sized(bases, labels, sizes, seconds / len(fitted), per_function),
+        {name: known.extent for name, known in labels.items()},
+    )
 
 
 def checked_seconds(seconds: float) -> float:
@@ -95,24 +105,28 @@ def checked_seconds(seconds: float) -> float:
 def coarse_for(data: Data, pooled: Iterable[Hashable] = ()) -> Defaults:
     """Return the bases of the coarse field beside a fine one: season and trend where there are years, else a constant.
 
-    Season and trend may differ from place to place: other coordinates get a cubic B-spline with a function for every
-    fourth label at most, and `COARSE` functions together. Without years the coarse field is the mean.
+    A time with a dimension of its own gets a daily cycle too where it has two days or more with five labels each.
+    All of them may differ from place to place: the other coordinates get cubic B-splines then, with a function for
+    every fourth label at most. Coordinates that share dimensions, as along a track, get together as many as those of a
+    grid of as many places, and all together `COARSE` at most.
     """
-    chosen, pooled = _coordinates(data, set(pooled)), set(pooled)
-    axes = {name: axis_of(c) for name, c in chosen.items()}
-    values = {name: axes[name].to_float(c.values).ravel() for name, c in chosen.items()}
-    extents = {name: extent_of(x, axes[name], name) for name, x in values.items()}
-    bases: dict[str, Basis] = dict.fromkeys(chosen, Polynomial(0))
-    years = [name for name, x in values.items() if _has_years(x, axes[name], extents[name])]
-    if years:
-        others = [name for name in chosen if name not in years]
+    labels = _labels(data, set(pooled))
+    bases: dict[str, Basis] = dict.fromkeys(labels, Polynomial(0))
+    years = {name for name, known in labels.items() if _shows("year", known)}
+    # Along a track each place has one time of day, and a cycle that differs from place to place follows places.
+    days = {group[0] for group in groups(labels) if len(group) == 1 and _shows("day", labels[group[0]])}
+    bases |= dict.fromkeys(years, SEASON_AND_TREND)
+    bases |= {name: SEASON_AND_TREND + DAY if name in years else DAY for name in days}
+    if cyclic := years | days:
+        counts: dict[str, float] = {}
+        others = {n: known for n, known in labels.items() if n not in cyclic}
         per_function = 2 * LABELS_PER_FUNCTION
-        enough = COARSE * per_function
-        counts = {n: max(different(values[n], enough) // per_function, LEAST) for n in others}
-        few = largest(lambda share: {n: max(round(share * k), LEAST) for n, k in counts.items()}, COARSE)
-        bases |= {n: BSpline(int(count)) for n, count in few.items()}
-        bases |= dict.fromkeys(years, SEASON_AND_TREND)
-    return Defaults(bases, extents)
+        for group in groups(others):
+            alone = {n: different(others[n].values, COARSE * per_function) // per_function for n in group}
+            places = positions([others[n] for n in group])
+            counts |= _shrunk(alone, places / per_function ** len(group))
+        bases |= {n: BSpline(int(count)) for n, count in _shrunk(counts, COARSE).items()}
+    return Defaults(bases, {name: known.extent for name, known in labels.items()})
 
 
 def code(space: Space | Mapping[str, Basis], bound: Mapping[str, Basis] | None = None) -> str:
@@ -141,8 +155,10 @@ def _requested(space: Space, name: str, bound: Basis | None = None) -> Basis:
 
 def _requested_term(term: Basis, axis: Axis, learned: bool) -> Basis:
     if isinstance(term, Fourier):
-        year = axis.kind == "time" and axis.duration(term.period, "period") == axis.duration("year", "period")
-        return replace(term, period="year") if year else term
+        named = ("year", "day") if axis.kind == "time" else ()
+        length = axis.duration(term.period, "period")
+        cycle = next((name for name in named if axis.duration(name, "period") == length), term.period)
+        return replace(term, period=cycle)
     by_range = isinstance(term, Polynomial | Step | PiecewiseLinear)
     unbound = by_range or (isinstance(term, BSpline) and not (term.period or term.knots))
     return replace(term, domain=None) if learned and unbound else term  # type: ignore[type-var]
@@ -255,15 +271,30 @@ def _nothing(data: Data) -> ValueError:
     )
 
 
-def _has_years(x: Floats, axis: Axis, extent: Extent) -> bool:
-    """Return whether a coordinate has dates over at least two years with at least five different ones a year.
+def _labels(data: Data, pooled: set[Hashable]) -> dict[str, Labels]:
+    """Return what is known of each coordinate to fit."""
+    known = {}
+    for name, c in _coordinates(data, pooled).items():
+        axis = axis_of(c)
+        x = axis.to_float(c.values)
+        known[name] = Labels(c.dims, x, axis, extent_of(x.ravel(), axis, name), cf_axis(c)[0])
+    return known
+
+
+def _shrunk(counts: Mapping[str, float], most: float) -> dict[str, float]:
+    """Return numbers of functions, all smaller by one factor where their product is above `most`."""
+    return largest(lambda share: {n: max(round(share * k), LEAST) for n, k in counts.items()}, most)
+
+
+def _shows(cycle: str, known: Labels) -> bool:
+    """Return whether a coordinate has dates over at least two cycles with at least five different ones in each.
 
     Each date stands for the mean step to the next, so that the months of two whole years are two years.
     """
-    if axis.kind != "time":
+    if known.axis.kind != "time":
         return False
-    span = (extent[1] - extent[0]) / axis.duration("year", "period")
-    count = different(x, enough=math.ceil(5 * (span + 1)))
-    years = span * count / (count - 1)
+    span = (known.extent[1] - known.extent[0]) / known.axis.duration(cycle, "period")
+    count = different(known.values, enough=math.ceil(5 * (span + 1)))
+    cycles = span * count / (count - 1)
     # Months are of unequal length, and two years of them that begin in January end early: by less than a hundredth.
-    return years >= 0.99 * 2 and count >= 5 * years
+    return cycles >= 0.99 * 2 and count >= 5 * cycles

@@ -80,7 +80,7 @@ def sized(
     dissection does.
     """
     cells: dict[str, float] = {}
-    for group in _groups(labels):
+    for group in groups(labels):
         cells |= _supported(group, bases, labels, sizes, per_function)
     if not cells:
         return dict(bases)
@@ -103,7 +103,7 @@ def different(x: Floats, enough: int) -> int:
     return int(part if part >= enough else np.unique(x).size)
 
 
-def _groups(labels: Mapping[str, Labels]) -> list[list[str]]:
+def groups(labels: Mapping[str, Labels]) -> list[list[str]]:
     """Return the coordinates that share dimensions, in the order of the coordinates."""
     joined = join_overlapping([{("dim", d) for d in x.dims} | {("name", n)} for n, x in labels.items()])
     return [[n for n in labels if ("name", n) in members] for members in joined]
@@ -130,7 +130,7 @@ def _supported(
     observations = math.prod(sizes[dim] for dim in dims)
     allowed = observations / per_function ** len(dims)
     allowed /= math.prod(bases[name].count for name in group if name not in splines)
-    allowed = min(allowed, 2 * _positions(list(splines.values())))
+    allowed = min(allowed, 2 * positions(list(splines.values())))
     widths = _widths(splines)
     # The longest coordinate has `longest` cells, and the others as many as make cells square.
     return largest(
@@ -140,7 +140,7 @@ def _supported(
     )
 
 
-def _positions(coordinates: Sequence[Labels]) -> int:
+def positions(coordinates: Sequence[Labels]) -> int:
     """Return at about how many different positions there are observations; of more than a million from a sample."""
     sizes = {dim: n for x in coordinates for dim, n in zip(x.dims, x.values.shape, strict=True)}
     whole = math.prod(sizes.values())
