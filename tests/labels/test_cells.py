@@ -348,7 +348,7 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "length": ({"bounds": lambda b: b[:100]}, r"\{'time': 100, 'nv': 2\}"),
     "labels": (
-        {"bounds": lambda b: b.assign_coords(time=b.time + 1)},
+        {"bounds": lambda b: b.assign_coords(time=b.time + np.timedelta64(1, "ns"))},
         r"bounds of 'time' are those of time=",
     ),
     "missing": (

@@ -76,7 +76,7 @@ def odd_values() -> dict[str, Callable[[], Any]]:
     tuples = [(), (0.0, np.nan), (1, 0), {1, "x"}, range(3)]
     mappings = [{}, {"q": 1}, {1: 2}, *({"x": wrong} for wrong in (None, np.nan, "nonsense", [1, "a"], {}))]
     dates = [datetime.date(2000, 1, 1), datetime.timedelta(1), pd.Timestamp("2000"), pd.NaT]
-    dates += [np.datetime64("NaT"), np.timedelta64(1, "D")]
+    dates += [np.datetime64("NaT", "ns"), np.timedelta64(1, "D")]
     others = [None, ..., NotImplemented, slice(0, 1), int, object(), len, pd.NA]
     ours = [xs.Fourier, xs.BSpline(5), xs.Fourier(1, period=1), xs.Ridge(1.0), xs.Roughness()]
     arrays = [

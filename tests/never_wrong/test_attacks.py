@@ -132,7 +132,7 @@ TOLD: dict[str, tuple[Callable[[], Any], type[Exception] | type[Warning], str]] 
         r"convert it with .astype\(float\)",
     ),
     "dates that are missing": (
-        lambda: dated(np.where(np.arange(120) == 3, np.datetime64("NaT"), DAYS.values)).spline.fit(time=20),
+        lambda: dated(np.where(DAYS == DAYS[3], np.datetime64("NaT", "ns"), DAYS)).spline.fit(time=20),
         xs.FitWarning,
         "1 observations were left out because a label is NaN, NaT",
     ),

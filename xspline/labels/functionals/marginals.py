@@ -229,7 +229,8 @@ def range_in(space: Space, name: str, given: Any, observed: Mapping[str, Range])
     )
     # A year, a month or a day that is written as a text ends with the next one's first instant.
     if axis.kind == "time" and isinstance(ends[1], str) and re.fullmatch(r"\d{4}(-\d\d){0,2}", ends[1]):
-        behind = float(axis.to_float(str(np.datetime64(ends[1]) + 1)))
+        last: Any = np.datetime64(ends[1])
+        behind = float(axis.to_float(str(last + np.array(1, f"m8[{np.datetime_data(last)[0]}]"))))
         high = behind if record is None else max(min(behind, whole[1]), high)
     if axis.wrap is not None and high <= low:
         high += axis.wrap
