@@ -196,6 +196,23 @@ def test_means_over_time_are_exact() -> None:
     np.testing.assert_allclose(field.mean({"time": ends}), fine.mean("time"), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("periods", [("year", "day"), ("365.2425D", "24h"), (80.0, 12.5)])
+def test_cycles_are_selected_by_their_periods(periods: tuple[str, str] | tuple[float, float]) -> None:
+    x: np.ndarray = np.arange(3000.0)
+    if isinstance(periods[0], str):
+        x = np.datetime64("2001-01-01", "ns") + np.arange(3000) * np.timedelta64(6, "h")
+    data = xr.DataArray(np.random.default_rng(0).standard_normal(3000), {"t": x}, ["t"], name="u")
+    field = data.spline.fit(t=xs.Fourier(2, periods[0]) + xs.Fourier(1, periods[1]) + xs.Polynomial(1))
+    long, short = field.select(t=periods[0]), field.select(t=periods[1])
+    both, trend = field.select(t=xs.Fourier), field.select(t=xs.Polynomial)
+    np.testing.assert_allclose(long.predict() + short.predict(), both.predict(), atol=1e-12)
+    np.testing.assert_allclose(both.predict() + trend.predict(), field.predict(), atol=1e-12)
+    assert np.count_nonzero(short.coefficients) == 2 and np.count_nonzero(long.coefficients) == 4
+    xr.testing.assert_identical(both.select(t=periods[1]).coefficients, short.coefficients)
+    with pytest.raises(ValueError, match="'t' has no term 50h"):
+        field.select(t="50h")
+
+
 def test_names_that_are_none_are_refused() -> None:
     field = maps()[:, 0].spline.fit(time=BASIS)
     with pytest.raises(
@@ -204,7 +221,9 @@ def test_names_that_are_none_are_refused() -> None:
         field.coefficient("nino")
     with pytest.raises(ValueError, match=r"'time' has no term nino; .* with the functions const, x1, cos1"):
         field.select(time="nino")
-    with pytest.raises(TypeError, match="takes the class of a term or the name of a function, and no basis"):
+    with pytest.raises(
+        TypeError, match="takes the class of a term, the name of a function or a period, and no basis"
+    ):
         field.select(time=xs.Polynomial(1))
     with pytest.raises(ValueError, match="enso of 'time' was left out already"):
         field.select(time="aod").coefficient("enso")

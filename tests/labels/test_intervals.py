@@ -48,9 +48,6 @@ def refuse(*_args: object, **_kwargs: object) -> None:
     raise AssertionError("something was computed")
 
 
-# ---- intervals
-
-
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
 def test_an_interval_is_of_students_t(level: float) -> None:
     field = line().spline.fit(x=xs.Polynomial(1))
@@ -174,9 +171,6 @@ def test_outside_the_domain_nothing_is_known() -> None:
     assert field.significance(value=9.0, **where).values.tolist() == [True, False]
 
 
-# ---- bands
-
-
 def test_a_band_of_one_function_is_an_interval() -> None:
     field = line(members=2).spline.fit(x=xs.Polynomial(0))
     exact = half(field.interval())
@@ -219,9 +213,6 @@ def test_bands_hold_whole_curves(name: str) -> None:
     assert 0.93 - tolerance <= np.mean(held) <= 0.97 + tolerance
 
 
-# ---- lazily
-
-
 def test_all_are_lazy_where_the_field_is() -> None:
     data = sst(months=24)
     field = data.spline.fit(BASES, penalty=PENALTY)
@@ -242,9 +233,6 @@ def test_all_are_lazy_where_the_field_is() -> None:
     with dask.config.set(scheduler=refuse):
         ends = bare.interval(new=True, chunks={"x": 20})
     np.testing.assert_allclose(half(ends.compute()), half(bare.interval(new=True)), rtol=1e-9)
-
-
-# ---- chances and significance
 
 
 def test_chances_are_those_of_intervals() -> None:
@@ -296,9 +284,6 @@ def test_false_discoveries_are_as_few_as_asked(name: str) -> None:
     rates = np.array([intervals.discoveries(name, seed) for seed in range(100)])[:, 1:, 0]
     for own in rates.T:
         assert own.mean() <= intervals.RATE + scatter.FIVE * scatter.of_mean(own)
-
-
-# ---- errors
 
 
 def test_bad_input_says_what_to_do(field: xs.Field) -> None:

@@ -59,9 +59,6 @@ def quadrature(field: xs.Field, box: dict, area: bool = True, **labels: object) 
     return xr.dot(values, *parts.values(), dim=[*parts]), total
 
 
-# ---- values
-
-
 def test_mean_over_a_box_is_fine_quadrature(field: xs.Field) -> None:
     expected, total = quadrature(field, BOX)
     mean = field.mean(BOX)
@@ -230,9 +227,6 @@ def test_functional_is_the_sum_of_predictions(field: xs.Field) -> None:
     )
 
 
-# ---- errors
-
-
 def rows_of(field: xs.Field, box: dict, time: np.ndarray) -> np.ndarray:
     """Rows [n, P] of means over a box at times, by fine quadrature."""
     space, parts = field.space, []
@@ -350,9 +344,6 @@ def test_terms_and_errors_that_remember(product: xr.DataArray) -> None:
     assert summed == pytest.approx(trend.stderr(time=series.time[:1]).item(), rel=1e-8)
 
 
-# ---- fields with a fine part
-
-
 @pytest.fixture(scope="module")
 def bare() -> xs.Field:
     lat, lon = np.linspace(-20.0, 20.0, 11), np.linspace(150.0, 210.0, 16)
@@ -464,9 +455,6 @@ def test_terms_beside_a_fine_field_have_errors() -> None:
     assert summed == pytest.approx(trend.stderr(time=time[7:8]).item(), rel=1e-8)
     with pytest.raises(ValueError, match="'draws': the errors of a field with a fine part, and of terms"):
         trend.mean("time", stderr=True, method="draws")
-
-
-# ---- bad input
 
 
 @pytest.mark.parametrize(

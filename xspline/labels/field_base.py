@@ -431,21 +431,23 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         slope = self.gradient(at, dims=names, geometry="sphere", **options)
         return derivatives.geostrophic(fit, slope, names, equator, gravity)
 
-    def select(self, **terms: type | str) -> Self:
+    def select(self, **terms: type | str | float) -> Self:
         """Return the field with only one term of a coordinate's union: ``select(time=xs.Polynomial)`` is the trend.
 
         A term is the class of a basis, or the name of one function: ``select(time="enso")`` is what the index ``enso``
-        explains, its coefficient times the index. The constant goes with the polynomial if there is one, else with the
-        Fourier series.
+        explains, its coefficient times the index. Of several Fourier series it is that of a period:
+        ``select(time="day")``, ``select(time="12.42h")``. The constant goes with the polynomial if there is one, else
+        with the first Fourier series.
         """
         for name, kind in terms.items():
-            if not isinstance(kind, str) and not (isinstance(kind, type) and issubclass(kind, Basis)):
+            is_term = isinstance(kind, type) and issubclass(kind, Basis)
+            if not is_term and not isinstance(kind, str | float | int):
                 raise TypeError(
-                    f"select({name}={kind!r}) takes the class of a term or the name of a function, and no basis: "
-                    f"select({name}=xs.Fourier)"
+                    f"select({name}={kind!r}) takes the class of a term, the name of a function or a period, and no "
+                    f"basis: select({name}=xs.Fourier)"
                 )
         return self._select(
-            {n: kind if isinstance(kind, str) else kind.__name__ for n, kind in terms.items()}
+            {n: kind.__name__ if isinstance(kind, type) else str(kind) for n, kind in terms.items()}
         )
 
     @checked

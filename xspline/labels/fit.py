@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,7 @@ from xspline.solve import (
     scores_of,
     solve,
 )
-from xspline.spaces import Basis, Space, Union
+from xspline.spaces import Basis, Fourier, Space, Union
 from xspline.sums import Gram, Sums
 from xspline.sums.memory import whitened
 
@@ -397,6 +398,11 @@ def selection(space: Space, terms: Mapping[str, str], ndim: int = 0) -> np.ndarr
         basis = space.basis(name)
         names = space.coefficient_labels(name)
         mask = basis.select(_TERMS[kind]) if kind in _TERMS else np.array([own == kind for own in names])
+        if not mask.any():
+            axis = space.axis(name)
+            with contextlib.suppress(TypeError, ValueError):  # it is no length
+                period = axis.duration(float(kind) if axis.kind == "number" else kind, "period")
+                mask = basis.select(Fourier, period)
         if not mask.any():
             own = f", with the functions {', '.join(names)}" if isinstance(names, list) else ""
             raise ValueError(f"{name!r} has no term {kind}; its basis is {basis!r}{own}")

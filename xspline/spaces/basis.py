@@ -128,9 +128,9 @@ class Basis(NotAnArray):
         """Whether a later term of a union, a B-spline, spans functions of this one and is there for events."""
         return False
 
-    def select(self, kind: type[Basis]) -> Array:
-        """Mask [K] of the functions of one kind of term; the constant goes with the term that holds it."""
-        return np.full(self.count, isinstance(self, kind))
+    def select(self, kind: type[Basis], period: float | None = None) -> Array:
+        """Mask [K] of the functions of one kind of term, or of one of a period; a constant goes with what holds it."""
+        return np.full(self.count, isinstance(self, kind) and period in (None, self.period_length))
 
     def with_domain(self, domain: Domain) -> Basis:
         """The same basis on another domain."""
@@ -297,14 +297,14 @@ class Union(Basis):
             return self.terms[0]
         return next((term for term in self.terms if not term.has_separate_constant), self.terms[0])
 
-    def select(self, kind: type[Basis]) -> Array:
+    def select(self, kind: type[Basis], period: float | None = None) -> Array:
         if issubclass(kind, Union):
             return np.ones(self.count, dtype=bool)
         constant = self._constant_term
         columns = [
             (term, term.count - (term.has_separate_constant and term is not constant)) for term in self.terms
         ]
-        return np.concatenate([np.full(count, isinstance(term, kind)) for term, count in columns])
+        return np.concatenate([term.select(kind, period)[:1].repeat(count) for term, count in columns])
 
     def _numeric(self, axis: Axis) -> Features:
         terms = []
