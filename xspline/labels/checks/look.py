@@ -60,7 +60,7 @@ def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
         "matters": largest > 3 * float(np.std(np.concatenate([part.values for part in parts]))),
         "repeated": sum(part.repeated() for part in parts) + _repeated_labels(fit.space, observed),
         "correlated": _correlated(parts, errors),
-        "uneven": assumptions.unevenness(_with_seasons(fit.space, columns), u),
+        "uneven": assumptions.unevenness(_with_cycles(fit.space, columns), u),
     }
 
 
@@ -164,15 +164,19 @@ def _on_circle(space: Space, name: str, x: Array) -> Array:
     return np.mod(x, period) if period else x
 
 
-def _with_seasons(space: Space, columns: Mapping[str, Array]) -> dict[str, Array]:
-    """Return columns of labels, and of times over several years the time of the year beside them."""
-    seasons = {}
+def _with_cycles(space: Space, columns: Mapping[str, Array]) -> dict[str, Array]:
+    """Return columns of labels, and of times over several years or days the time of the year or day beside them."""
+    phases = {}
     for name, x in columns.items():
-        if space.axis(name).kind == "time":
-            year = space.axis(name).duration("year", "period")
-            if np.ptp(x) > 2 * year:
-                seasons[f"the seasons of {name}"] = np.mod(x, year)
-    return {**columns, **seasons}
+        for cycle, parts in (
+            (("year", "seasons"), ("day", "hours")) if space.axis(name).kind == "time" else ()
+        ):
+            period = space.axis(name).duration(cycle, "period")
+            phase = np.mod(x, period)
+            # The middles of months are at two times of the day.
+            if np.ptp(x) > 2 * period and np.unique(phase).size > 2:
+                phases[f"the {parts} of {name}"] = phase
+    return {**columns, **phases}
 
 
 def _repeated_labels(space: Space, observed: Observations) -> int:
@@ -289,5 +293,5 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         "matters": bool(np.concatenate(beyond)[farthest]),
         "repeated": repeated,
         "correlated": {},
-        "uneven": assumptions.unevenness(_with_seasons(space, columns_of), u[known]),
+        "uneven": assumptions.unevenness(_with_cycles(space, columns_of), u[known]),
     }
