@@ -81,7 +81,8 @@ def _built(path: Any, build: Callable[[xr.Dataset], T], dataset: xr.Dataset) -> 
 def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
     """Return the contents of a Zarr store or a NetCDF file, loaded and checked, in the form of `to_dataset`."""
     raw: dict[str, Any] = {"decode_cf": False}
-    where = f"group {kwargs['group']!r} of {path}" if kwargs.get("group") else path
+    where = str(path) if isinstance(path, str | os.PathLike) else brief(path)
+    where = f"group {kwargs['group']!r} of {where}" if kwargs.get("group") else where
     try:
         if _is_local(path) and Path(path).is_file() and not str(path).endswith(".zip"):
             opened = xr.open_dataset(path, **raw | kwargs)
