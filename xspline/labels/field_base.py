@@ -441,7 +441,8 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         """
         for name, kind in terms.items():
             is_term = isinstance(kind, type) and issubclass(kind, Basis)
-            if not is_term and not isinstance(kind, str | float | int):
+            has_numbers = name in self.space.names and self.space.axis(name).kind == "number"
+            if not is_term and not isinstance(kind, str | float | int if has_numbers else str):
                 raise TypeError(
                     f"select({name}={kind!r}) takes the class of a term, the name of a function or a period, and no "
                     f"basis: select({name}=xs.Fourier)"
