@@ -211,7 +211,7 @@ def test_many_observations_at_few_places(tmp_path) -> None:
 
 
 def test_a_daily_cycle_is_known_beside_weather() -> None:
-    """Sixty days by the hour: the cycle within its errors, and gaps of a night follow it."""
+    """Sixty days by the hour: the cycle is found, and a gap of a night follows it."""
     rng = np.random.default_rng(2)
     hours = np.arange(1440)
     cycle = 3 * np.sin(2 * np.pi * (hours - 9) / 24)

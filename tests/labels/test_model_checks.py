@@ -138,7 +138,7 @@ def test_noise_that_differs_is_told() -> None:
     "bases", [{"time": xs.Polynomial(1)}, pytest.param({}, marks=pytest.mark.slow)], ids=["single", "bare"]
 )
 @pytest.mark.parametrize("unit, half, parts", [("M", 6, "seasons of time ("), ("h", 12, "hours of time (")])
-def test_noise_that_differs_by_season_is_told(
+def test_noise_that_differs_by_season_or_hour_is_told(
     bases: Mapping[str, Any], unit: str, half: int, parts: str
 ) -> None:
     time = np.datetime64("1990-01", unit) + np.arange(360)

@@ -167,10 +167,9 @@ def _on_circle(space: Space, name: str, x: Array) -> Array:
 def _with_cycles(space: Space, columns: Mapping[str, Array]) -> dict[str, Array]:
     """Return columns of labels, and of times over several years or days the time of the year or day beside them."""
     phases = {}
-    for name, x in columns.items():
-        for cycle, parts in (
-            (("year", "seasons"), ("day", "hours")) if space.axis(name).kind == "time" else ()
-        ):
+    times = {name: x for name, x in columns.items() if space.axis(name).kind == "time"}
+    for name, x in times.items():
+        for cycle, parts in (("year", "seasons"), ("day", "hours")):
             period = space.axis(name).duration(cycle, "period")
             phase = np.mod(x, period)
             # The middles of months are at two times of the day.
