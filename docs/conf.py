@@ -84,6 +84,7 @@ html_sidebars = {
 html_theme_options = {
     "logo": {"text": "xspline"},
     "show_toc_level": 2,
+    "collapse_navigation": True,
     "navigation_with_keys": False,
     "show_prev_next": True,
     "header_links_before_dropdown": 6,

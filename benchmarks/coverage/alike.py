@@ -153,7 +153,7 @@ def tables(replicates: int, *, quick: bool) -> None:
         "oscillating errors": (oscillating, (0.0,), False),
         "AR(1), each replicate a fit of its own": (climate, RHOS[3:], True),
     }
-    for title, (simulated, rhos, each) in cases.items():
+    for title, (simulated, rhos, each) in list(cases.items())[:: 3 if quick else 1]:
         count = max(replicates // SLOWER, 1) if each else replicates
         rows = (
             (kind, f"{rho:g}", *row(simulated, own, rho, count, each=each))
