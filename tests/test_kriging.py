@@ -133,6 +133,16 @@ def test_neighbours_are_near_where_observations_are_dense() -> None:
     assert float((error**2).mean() ** 0.5) < 1e-3
 
 
+def test_times_of_a_station_share_neighbours() -> None:
+    """However far stations are apart; a value is the same whichever others are asked for."""
+    x, time = np.arange(6.0), np.arange(500.0)
+    data = xr.DataArray(np.sin(time / 30 + x[:, None]), {"x": x, "time": time}, ["x", "time"], name="u")
+    field = data.spline.fit()
+    (member,) = field.fits["u"].fine.members
+    assert len(member.in_blocks(member.pyramid.places[: data.size])[2]) < data.size / 20
+    xr.testing.assert_equal(field.predict(data)[2:3, 200:201], field.predict(data[2:3, 200:201]))
+
+
 @pytest.mark.slow
 def test_values_and_errors_take_one_look_at_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)

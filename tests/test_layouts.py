@@ -127,9 +127,7 @@ def test_missing_coordinates_and_points_outside() -> None:
     field = s.solve(penalty=0.1)
     assert "1 observations outside" in field.summary().attrs["outside"]
     assert np.isnan(field.predict()[[5, 6, 8]]).all() and np.isfinite(field.predict()[7])
-    with pytest.raises(
-        ValueError, match=r"1 observations lie outside the domain and were left out; widen it"
-    ):
+    with pytest.raises(ValueError, match=r"1 observations lie outside the domain and were left out; widen"):
         s.require_inside()
     assert data.spline.statistics(s.space).require_inside().outside == 0
 

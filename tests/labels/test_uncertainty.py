@@ -212,9 +212,7 @@ def test_stderr_and_sample_refuse_bad_requests(field: xs.Field, product: xr.Data
     draws = field.sample(2, seed=0)
     assert isinstance(draws, xs.Draws)
     for name in ("stderr", "summary", "cross_validate", "sample"):
-        with pytest.raises(
-            AttributeError, match=f"draws along 'sample', which have no {name}; ask the field"
-        ):
+        with pytest.raises(AttributeError, match=f"draws along 'sample', which have no {name}; ask the"):
             getattr(draws, name)
     alone = product.spline.fit(BASES, penalty=PENALTY)
     with pytest.raises(ValueError, match=r'holder="time\.year"'):

@@ -201,9 +201,7 @@ def test_a_second_select_that_contradicts_is_refused() -> None:
     field = data.spline.fit(time=xs.Fourier(2, "year") + xs.Polynomial(1), penalty=1e-9)
     trend = field.select(time=xs.Polynomial)
     for chosen in (trend, trend.compute(), field.sample(2).select(time=xs.Polynomial)):
-        with pytest.raises(
-            ValueError, match=r"Fourier of 'time' was left out already, by select\(time=xs.Pol"
-        ):
+        with pytest.raises(ValueError, match=r"Fourier of 'time' was left out already, by select\(time="):
             chosen.select(time=xs.Fourier)
     np.testing.assert_array_equal(trend.select(time=xs.Polynomial).predict(), trend.predict())
 

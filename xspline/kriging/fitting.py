@@ -213,10 +213,10 @@ def _calibration(field: Nearby, own: Index) -> Calibration:
     p, alone, blocks = field.pyramid, np.ones(1), np.arange(own.size + 1)
     knots = []
     for distance in DISTANCES:
-        chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, distance)
-        if filled.min() == 0:
+        near = p.neighbours(p.places[own], NEIGHBOURS, distance)
+        if near[1].min() == 0:
             break
-        combined = field.combined(chosen, filled, p.places[own, None], alone, blocks, True)
+        combined = field.combined(near, p.places[own, None], alone, blocks, True)
         noise = field.noise_share * combined.scale / p.counts[own]
         error = np.abs(p.values[own] - combined.mean) / np.sqrt(combined.variance + noise)
         share = combined.variance / (combined.variance + noise)

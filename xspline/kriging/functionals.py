@@ -73,13 +73,13 @@ def _by_model(field: Nearby, nodes: Array, weights: Array) -> tuple[list[tuple[A
         last = min(first + TOGETHER, len(centres))
         own = slice(starts[first], starts[last])
         blocks = starts[first : last + 1] - starts[first]
-        chosen, filled = p.neighbours(centres[first:last], field.wanted)
+        near = p.neighbours(centres[first:last], field.wanted)
         for (_, model), (items, scaled) in zip(field.models, out, strict=True):
-            x = field.by_model(model, chosen, filled, at[own, None], np.ones(1), blocks, True)
+            x = field.by_model(model, near, at[own, None], np.ones(1), blocks, True)
             scaled[own] = (np.sqrt(x.scale) * field.calibration(x.left, x.scale))[:, None] * weights[own]
             inverse, amplitude = model.between(p.spread)
             compiled.contributions(
-                p.places, p.levels, p.counts, chosen, filled, at[own],
+                p.places, p.levels, p.counts, *near, at[own],
                 np.ascontiguousarray(np.concatenate([weights[own], scaled[own]], axis=1)), blocks,
                 inverse, amplitude, model.smoothness, model.table, STEP, model.noise, items,
             )  # fmt: skip

@@ -19,6 +19,7 @@ from xspline.threads import threads
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+Near = tuple[Index, Index]  # the neighbours of some places [m, n], and how many of each there are [m]
 
 #: How much wider the cells of a level are than those of the one below.
 WIDER = 3
@@ -180,7 +181,7 @@ class Pyramid:
         second = slice(self.starts[2], self.starts[3])
         return np.asarray(self.grid.cells(self.places[second], level)[own])
 
-    def neighbours(self, centres: Array, wanted: Sequence[int], beyond: float = -1.0) -> tuple[Index, Index]:
+    def neighbours(self, centres: Array, wanted: Sequence[int], beyond: float = -1.0) -> Near:
         """Return the items near each of some places [m, D], and how many there are [m].
 
         `wanted` says how many of each level. Those of a level lie beyond those of the level below, so that no

@@ -89,10 +89,8 @@ def single_for(
         fitted = [v for v in fitted if v.dtype.kind in "iuf" and dims <= set(v.dims)]
     sizes = {dim: n for dim, n in fitted[0].sizes.items() if dim not in pooled}
     per_function = LABELS_PER_FUNCTION * (1 if smooth else 2)
-    return Defaults(
-        sized(bases, labels, sizes, seconds / len(fitted), per_function),
-        {name: known.extent for name, known in labels.items()},
-    )
+    bases = sized(bases, labels, sizes, seconds / len(fitted), per_function)
+    return Defaults(bases, {name: known.extent for name, known in labels.items()})
 
 
 def checked_seconds(seconds: float) -> float:
