@@ -145,6 +145,7 @@ def run(args: argparse.Namespace) -> None:
             path = empty_store(Path(folder) / f"{chunks}.zarr", chunks)
             for name in FORMS:
                 with ProcessPoolExecutor(1, mp_context=context) as one:
+                    # In a quick run only the first form is computed: each starts two workers.
                     do = chunks <= args.compute and not (args.quick and rows)
                     rows.append(one.submit(row, path, name, chunks, do).result())
     measure.table("graph: chunks of 8 kB without data, P = 2093, two 1-thread workers", HEADER, rows)

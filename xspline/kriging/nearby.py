@@ -24,8 +24,8 @@ DENSE = 1000
 #: Neighbours of a place: observations, and cells of each level.
 NEIGHBOURS = (100, 48, 40, 32)
 #: From the middle of a block of places, which share neighbours, to its corners, over how far the nearest observations
-#: reach: withheld errors of the contest's grid grow by .1 % from blocks of one to .6, of its sets by .3 % to .8.
-SHARED = 0.8
+#: reach on a complete grid: errors withheld from the contest's grid grow by .1 % from blocks of one observation.
+SHARED = 0.6
 #: How far observations and the smallest cells are neighbours where not all are in memory, over how far they reach on a
 #: complete grid: in the gaps of the contest the error is 1.55, 1.51, 1.46, 1.45 with 2.5, 3, 4, 5, and 1.45 without.
 REACHED = 4.0
@@ -331,12 +331,12 @@ class Nearby:
 
     @functools.cached_property
     def _widest_block(self) -> float:
-        """That of a complete grid, doubled while neighbours reach so far along some axis, as the times of stations."""
+        """The width of the largest blocks: that on a complete grid, doubled while observations reach twice as far."""
         p, d, doublings = self.pyramid, self.places.coordinates, 0
         if math.isinf(p.reach):  # tiles do not know the observations of each other
             some = p.places[: p.count : p.count // DENSE] / p.metric
             reach = float(np.median(p.trees[0].query(some, [NEIGHBOURS[0]])[0]))
-            doublings = math.floor(math.log2(max(reach / _radius(NEIGHBOURS[0], d), 1.0)))
+            doublings = math.floor(math.log2(max(reach / (2 * _radius(NEIGHBOURS[0], d)), 1.0)))
         return block_width(d) * 2.0**doublings
 
     @property
