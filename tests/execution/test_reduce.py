@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,17 +90,13 @@ BIG = (1000, 20, 20)
         ),
     ],
 )
-def test_ten_thousand_chunks_take_little_more_tasks_and_seconds(data: Callable[[], da.Array]) -> None:
+def test_ten_thousand_chunks_take_little_more_tasks(data: Callable[[], da.Array]) -> None:
     array = data()
     source = Source(
         array, positions(BIG), (), Layout((Group((0,), (0,)), Group((1,), (1,)), Group((2,), (2,))))
     )
-    begin = time.process_time()
-    lazy = lazy_sums(source, SPACE)
-    seconds = time.process_time() - begin
     assert array.npartitions == 10_000
-    assert tasks_of(lazy) <= 1.1 * 10_000
-    assert seconds < 3
+    assert tasks_of(lazy_sums(source, SPACE)) <= 1.1 * 10_000
 
 
 def test_ten_thousand_stored_chunks_take_some_tens_of_tasks() -> None:
