@@ -182,11 +182,7 @@ class Fine:
                 c.chunk(dict(zip(c.dims, n, strict=True))) for c, n in zip(columns, sizes_of, strict=True)
             ]
         out = xr.apply_ufunc(
-            own,
-            *columns,
-            output_core_dims=[()] * len(types),
-            dask="parallelized",
-            output_dtypes=types,
+            own, *columns, output_core_dims=[()] * len(types), dask="parallelized", output_dtypes=types
         )
         return out if isinstance(out, tuple) else (out,)
 

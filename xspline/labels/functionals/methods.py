@@ -469,8 +469,9 @@ class WithFunctionals(FieldText, Generic[Data]):
                 f"by name, {{{both[0]!r}: (lo, hi)}}"
             )
         if isinstance(at, xr.DataArray | xr.Dataset):
-            at = at.drop_vars([name for name in gone if name in at.coords])
-            at = at if set(self.space.names) & set(at.coords) else None
+            at = at.drop_vars([name for name, c in at.coords.items() if {name, *c.dims} & set(gone)])
+            gone_dims = {name: 0 for name in gone if name in at.dims}
+            at = at.isel(gone_dims) if set(self.space.names) & set(at.coords) else None
         for name in gone:
             axis = self.space.axis(name)
             middle = np.mean(self.space.basis(name).integral_range(axis))
