@@ -155,6 +155,7 @@ def test_names_without_attributes() -> None:
     assert single_for(plain) == dict.fromkeys("yxt", xs.BSpline(11))
     rotated = zeros(("rlat", "rlon"), {"rlat": np.linspace(0, 1, 17), "rlon": np.linspace(0, 1, 9)})
     assert single_for(rotated) == {"rlat": xs.BSpline(11), "rlon": xs.BSpline(7)}
+    assert single_for(zeros(("year", "region"), {"year": np.arange(17)}, region=2)) == {"year": xs.BSpline(11)}
 
 
 def test_the_stronger_evidence_wins_and_names_decide_among_equals() -> None:
@@ -213,6 +214,8 @@ def test_without_any_axis_every_ascending_dimension_is_taken() -> None:
     data = zeros(("name", "range", "azimuth", "elapsed", "sweep", "zigzag"), coords)
     chosen = defaults.single_for(data, seconds=1e9).bases  # of 24 fits
     assert chosen == {"range": xs.BSpline(13), "azimuth": xs.BSpline(21), "elapsed": xs.BSpline(9)}
+    core = zeros(("sample",), {"age": ("sample", np.arange(17.0) ** 2)}, sample=17)
+    assert list(single_for(core)) == ["age"]
 
 
 def test_nothing_to_fit_says_what_was_looked_for() -> None:

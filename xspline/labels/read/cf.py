@@ -30,7 +30,7 @@ _USUAL_NAMES = {
     **dict.fromkeys(("x", "xc", "rlon", "easting"), "X"),
     **dict.fromkeys(("y", "yc", "rlat", "northing"), "Y"),
     **dict.fromkeys("z depth lev level plev pres pressure height altitude".split(), "Z"),
-    **dict.fromkeys(("t", "time"), "T"),
+    **dict.fromkeys(("t", "time", "year"), "T"),
 }
 _PRESSURE_UNITS = {"Pa", "hPa", "kPa", "mb", "mbar", "millibar", "millibars", "bar", "dbar", "decibar", "atm"}
 

@@ -58,8 +58,8 @@ def single_for(
     The coordinates are the axes X, Y, Z and T of the CF conventions (:func:`~xspline.labels.read.cf.cf_axis`) that
     have at least two labels. Where several stand for one axis, it is the one that most surely is that axis, then the
     one that labels a dimension, then the one along most dimensions, then the first. Where there is no such axis, they
-    are the dimensions with monotonic floats, dates or durations. A Dataset takes those of the numeric variable that has
-    most. Dimensions that no such coordinate spans are batch.
+    are monotonic floats, dates or durations: the labels of dimensions, or all that is along them. A Dataset takes those
+    of the numeric variable that has most. Dimensions that no such coordinate spans are batch.
 
     Dates over at least two years with at least five labels a year get ``Fourier(2, "year") + Polynomial(2)``, and other
     coordinates get a B-spline. Beside a penalty, more functions than the data need do no harm but cost:
@@ -230,11 +230,12 @@ def _axes(variable: xr.DataArray, pooled: set[Hashable], bounds: set[Hashable]) 
 
 
 def _monotonic_dimensions(variable: xr.DataArray, pooled: set[Hashable]) -> dict[str, xr.DataArray]:
-    """Return the dimensions whose labels are floats, dates or durations that only rise or only fall."""
-    dims = [d for d in variable.dims if d in variable.coords and variable.sizes[d] > 1 and d not in pooled]
-    labels = {str(d): variable.coords[d] for d in dims}
-    steps = {n: np.diff(_numbers(c)) for n, c in labels.items() if c.dtype.kind in "fm" or is_date(c)}
-    return {n: labels[n] for n, step in steps.items() if np.all(step > 0) or np.all(step < 0)}
+    """Return floats, dates or durations that rise or fall along dimensions: their labels, or all that is along them."""
+    known = [c for c in variable.coords.values() if c.ndim == 1 < c.size and not pooled & set(c.dims)]
+    known = [c for c in known if c.dtype.kind in "fm" or is_date(c)]
+    sure = [c for c in known if c.name in c.dims or sum(c.dims == other.dims for other in known) == 1]
+    sure.sort(key=lambda c: variable.dims.index(c.dims[0]))
+    return {str(c.name): c for c in sure if abs(np.sign(np.diff(_numbers(c))).sum()) == c.size - 1}
 
 
 def _numbers(coordinate: xr.DataArray) -> Floats:
@@ -257,7 +258,8 @@ def _nothing(data: Data) -> ValueError:
         advice = f"{', '.join(map(repr, hidden))} {verb}; make coordinates of them first: ds = ds.set_coords({hidden})"
     else:
         dim = next(iter(data.sizes), "x")
-        label = f"name what to fit, as in fit({dim}={LEAST}), or " if dim in data.coords else ""
+        names = [str(n) for n, c in data.coords.items() if c.size > 1 and c.dtype.kind in "iufmM"]
+        label = f"name what to fit, as in fit({names[0]}={LEAST}), or " if names else ""
         advice = (
             f"To go on, {label}assign labels: data.assign_coords({dim}=...); variables of a Dataset become coordinates "
             'of the others by ds.set_coords(["lat", "lon"])'
@@ -265,7 +267,7 @@ def _nothing(data: Data) -> ValueError:
     return ValueError(
         f"{name} has no coordinate to fit. Looked for the axes X, Y, Z and T of the CF conventions with two labels or "
         "more (attributes axis, standard_name, units, positive; names such as lat, lon, depth, time), then for "
-        f"dimensions with ascending floats or times. Dimensions: {dims}; coordinates: {coordinates}. {advice}"
+        f"dimensions along which floats or times ascend. Dimensions: {dims}; coordinates: {coordinates}. {advice}"
     )
 
 
