@@ -119,6 +119,7 @@ LINES = tuple(Layout((n,), 1, half=0.05, middle=0.55) for n in (30, 60, 200))
 LAYOUTS = (
     *LINES,
     Layout((30, 30), 2, half=0.12),
+    Layout((60, 60), 2, half=0.12),
     Layout((500,), 2, half=0.12),
     Layout((600,), 3, half=0.2),
 )

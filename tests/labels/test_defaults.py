@@ -155,7 +155,7 @@ def test_names_without_attributes() -> None:
     assert single_for(plain) == dict.fromkeys("yxt", xs.BSpline(11))
     rotated = zeros(("rlat", "rlon"), {"rlat": np.linspace(0, 1, 17), "rlon": np.linspace(0, 1, 9)})
     assert single_for(rotated) == {"rlat": xs.BSpline(11), "rlon": xs.BSpline(7)}
-    assert single_for(zeros(("year", "region"), {"year": np.arange(17)}, region=2)) == {"year": xs.BSpline(11)}
+    assert list(single_for(zeros(("year", "region"), {"year": np.arange(17)}, region=2))) == ["year"]
 
 
 def test_the_stronger_evidence_wins_and_names_decide_among_equals() -> None:

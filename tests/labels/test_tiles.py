@@ -55,7 +55,7 @@ def test_tiles_of_a_store_give_what_memory_does(tmp_path: Path, monkeypatch: pyt
     data, field = gridded((80, 70), ("lat", "lon"))
     data.to_dataset().chunk(lat=50, lon=40).to_zarr(tmp_path / "u.zarr", consolidated=False)
     stored = xr.open_zarr(tmp_path / "u.zarr", consolidated=False).u
-    tiled = stored.spline.fit(seconds=1)
+    tiled = stored.spline.fit(seconds=4)
     assert isinstance(tiled.fits["u"].fine, tiles.Tiled)
     lazily = tiled.predict(stderr=True)
     assert lazily.u.chunks == stored.chunks
@@ -65,13 +65,13 @@ def test_tiles_of_a_store_give_what_memory_does(tmp_path: Path, monkeypatch: pyt
     there = xr.open_zarr(tmp_path / "predicted.zarr", consolidated=False).load()
 
     # Other chunks, and values at labels that are asked for at once
-    again = stored.chunk(lat=-1, lon=30).spline.fit(seconds=1).predict(data, stderr=True)
-    assert float(error_bars_apart(again, there).max()) < 1e-8
-    np.testing.assert_allclose(again.u_stderr, there.u_stderr, rtol=1e-8)
+    again = stored.chunk(lat=-1, lon=30).spline.fit(seconds=4).predict(data, stderr=True)
+    assert float(error_bars_apart(again, there).max()) < 1e-6
+    np.testing.assert_allclose(again.u_stderr, there.u_stderr, rtol=1e-6)
 
     monkeypatch.setattr(tiles, "MOST_VALUES", data.size)
-    whole = data.spline.fit(seconds=1).predict(stderr=True)
-    assert float(error_bars_apart(there, whole).median()) < 0.15
+    whole = data.spline.fit(seconds=4).predict(stderr=True)
+    assert float(error_bars_apart(there, whole).median()) < 0.25
     rmse = {
         name: float(np.sqrt(((own.u - field) ** 2).mean()))
         for name, own in (("tiled", there), ("whole", whole))

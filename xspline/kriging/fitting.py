@@ -14,7 +14,6 @@ from xspline.kriging.likelihood import UNIFORM, Window, Windows, lively, local_s
 from xspline.kriging.model import Model
 from xspline.kriging.nearby import (
     DENSE,
-    MODELLED,
     NEIGHBOURS,
     NORMAL,
     TAKEN,
@@ -104,31 +103,33 @@ def fit(
 ) -> list[Nearby]:
     """Return the fields of some members of a batch, which share their covariance up to its scale.
 
-    Each member has three observations or more, which differ, and weights of mean 1. `steps` [d] is the distance
+    Of several likely covariances it is the one that predicts withheld observations of the largest member best. Each
+    member has three observations or more, which differ, and weights of mean 1. `steps` [d] is the distance
     between labels along each coordinate, `rows_of` returns the functions [n, p] that were fitted before, given the
     coordinates of few observations, and None of many, `least_noise` is the variance that noise has at least, as
     rounding has, and `windows` how many are looked at.
     """
     members = [member.in_order().at_few_places() for member in members]
-    largest = max(members, key=lambda member: member.values.size)
-    at, links = places(largest.coordinates), places.links
-    metric = metric_of(at, largest.values, links, is_round=places.is_round)
+    first = max(range(len(members)), key=lambda i: members[i].values.size)
+    at = places(members[first].coordinates)
+    metric = metric_of(at, members[first].values, places.links, is_round=places.is_round)
     pyramids = [pyramid_of(*member[:3], places, metric) for member in members]
     rows = [rows_of(member.coordinates) for member in members]
     variance = float(np.mean([np.var(member.values) for member in members]))
     floor = math.log(max(least_noise / variance, 1e-300))
     inner = [np.arange(p.count) for p in pyramids]
-    chosen = _chosen(pyramids, rows, inner, places, np.ptp(at, axis=0), floor, windows)
-    fields = []
-    for member, pyramid, own in zip(members, pyramids, rows, strict=True):
+
+    def field(i: int, own: _Chosen) -> Nearby:
         # Where all observations are neighbours, these alone tell the scale.
-        shared = chosen if pyramid.count > DENSE else chosen._replace(scale=0.0, freedom=0.0, usual_scale=0.0)
-        nearby = Nearby(places, pyramid, *shared, member.coordinates, own, steps, joined=member.joined)
-        if not nearby.is_dense:
-            sample = np.random.default_rng(1).permutation(pyramid.count)[:WITHHELD]
-            nearby = replace(nearby, calibration=_calibration(nearby, sample))
-        fields.append(nearby)
-    return fields
+        own = own if pyramids[i].count > DENSE else own._replace(scale=0.0, freedom=0.0, usual_scale=0.0)
+        coordinates, joined = members[i].coordinates, members[i].joined
+        return Nearby(places, pyramids[i], *own, coordinates, rows[i], steps, joined=joined)
+
+    choices = _choices(pyramids, rows, inner, places, np.ptp(at, axis=0), floor, windows)
+    tried = [_calibrated(field(first, own), inner[first]) for own in choices]
+    best = min(range(len(choices)), key=lambda k: tried[k][0])
+    others = {i: _calibrated(field(i, choices[best]), inner[i])[1] for i in range(len(members)) if i != first}
+    return [others.get(i, tried[best][1]) for i in range(len(members))]
 
 
 def fit_sample(
@@ -149,10 +150,11 @@ def fit_sample(
     """
     floor = math.log(max(least_noise / float(np.var(sample.values[: sample.count])), 1e-300))
     span, own = np.ptp(places(sampled), axis=0), np.arange(inner)
-    chosen = _chosen([sample], [None], [own], places, span, floor, windows)
-    field = Nearby(places, sample, *chosen, coordinates, None, steps, sampled=sampled, inner=inner)
-    withheld = np.random.default_rng(1).permutation(own)[:WITHHELD]
-    return replace(field, calibration=_calibration(field, withheld))
+    tried = []
+    for chosen in _choices([sample], [None], [own], places, span, floor, windows):
+        field = Nearby(places, sample, *chosen, coordinates, None, steps, sampled=sampled, inner=inner)
+        tried.append(_calibrated(field, own))
+    return min(tried, key=lambda found: found[0])[1]
 
 
 def in_neighbourhoods(pyramid: Pyramid, inner: Index) -> Array:
@@ -176,7 +178,7 @@ class _Chosen(NamedTuple):
     usual_residuals: tuple[float, float]
 
 
-def _chosen(
+def _choices(
     pyramids: Sequence[Pyramid],
     rows: Sequence[Array | None],
     inner: Sequence[Index],
@@ -184,41 +186,49 @@ def _chosen(
     span: Array,
     floor: float,
     windows: int,
-) -> _Chosen:
-    """Return the covariance that windows around some observations of each pyramid make likely."""
+) -> list[_Chosen]:
+    """Return the covariances that windows around some observations of each pyramid make likely, rough ones first.
+
+    Of many observations there are two, with slopes at most and as smooth as may be: not all fields are smooth alike.
+    """
     largest = max(pyramids, key=lambda pyramid: pyramid.count)
     dense, count = largest.count <= DENSE, sum(p.count for p in pyramids)
-    smoothest = SMOOTHEST if dense else SLOPED
-    very_few = largest.count <= VERY_FEW
-    single, double = (Prior.over(largest.metric, span, places, q, smoothest, floor, very_few) for q in (1, 2))
+    very_few, metric = largest.count <= VERY_FEW, largest.metric
     few, everything, sampled = _windows(pyramids, rows, inner, windows)
-    if very_few:
-        models = tuple(single.drawn(everything))
-    else:
-        models = tuple(likeliest(few, everything, (single, double if count >= TWO else None), count <= SMALL))
-    residuals = everything.residuals(models[0][1])
-    scales = sampled.scales(models[0][1])
-    scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
-    return _Chosen(models, scale, freedom, float(scales.mean()), residuals)
+    choices = []
+    for smoothest in [SMOOTHEST] if dense else [SLOPED, SMOOTHEST][: 1 + (windows > FEW)]:
+        single, double = (Prior.over(metric, span, places, q, smoothest, floor, very_few) for q in (1, 2))
+        priors = (single, double if count >= TWO else None)
+        found = single.drawn(everything) if very_few else likeliest(few, everything, priors, count <= SMALL)
+        scales, residuals = sampled.scales(found[0][1]), everything.residuals(found[0][1])
+        scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
+        choices.append(_Chosen(tuple(found), scale, freedom, float(scales.mean()), residuals))
+    return choices
 
 
-def _calibration(field: Nearby, own: Index) -> Calibration:
-    """Return the calibration by observations that are predicted from others some distance away.
+def _calibrated(field: Nearby, inner: Index) -> tuple[float, Nearby]:
+    """Return how wrong a field is of observations that it predicts from others, and the field with its calibration.
 
-    Of errors over their standard deviations, the quantile of 95 % is compared with that of a normal distribution,
+    The first is the sum over distances to these others of the logarithm of the mean absolute error. For the second, of
+    errors over their standard deviations, the quantile of 95 % is compared with that of a normal distribution,
     as far as it is the field, not noise, that they come from: of each quarter by itself, from the calmest neighbours
     to the liveliest, if their scales differ. At an ice edge errors are longer than those of a model that calm water
     decides, and calm water's are shorter.
     """
+    if field.is_dense:
+        return 0.0, field
+    own = np.random.default_rng(1).permutation(inner)[:WITHHELD]
     p, alone, blocks = field.pyramid, np.ones(1), np.arange(own.size + 1)
-    knots = []
+    wrong, knots = 0.0, []
     for distance in DISTANCES:
         near = p.neighbours(p.places[own], NEIGHBOURS, distance)
         if near[1].min() == 0:
             break
         combined = field.combined(near, p.places[own, None], alone, blocks, True)
         noise = field.noise_share * combined.scale / p.counts[own]
-        error = np.abs(p.values[own] - combined.mean) / np.sqrt(combined.variance + noise)
+        away = np.abs(p.values[own] - combined.mean)
+        wrong += math.log(max(float(away.mean()), 1e-300))
+        error = away / np.sqrt(combined.variance + noise)
         share = combined.variance / (combined.variance + noise)
         # Of fewer than 20 errors, none is among the largest 5 %.
         count = min(QUARTERS, max(own.size // 20, 1)) if field.freedom < UNIFORM else 1
@@ -231,11 +241,11 @@ def _calibration(field: Nearby, own: Index) -> Calibration:
             left, scale = np.median(combined.left[part]), np.median(combined.scale[part])
             knots.append((math.log(max(left, 1e-12)), math.log(max(scale, 1e-300)), stretch))
     if not knots:
-        return MODELLED
-    # [quarter, knot, 3], from near to far
-    by_quarter = np.array(knots).reshape(-1, len(parts), 3).swapaxes(0, 1)
+        return wrong, field
+    by_quarter = np.array(knots).reshape(-1, len(parts), 3).swapaxes(0, 1)  # [quarter, knot, 3], near to far
     order = np.argsort(by_quarter[..., 0], axis=1, kind="stable")
-    return Calibration(*np.moveaxis(np.take_along_axis(by_quarter, order[..., None], axis=1), -1, 0))
+    by_quarter = np.take_along_axis(by_quarter, order[..., None], axis=1)
+    return wrong, replace(field, calibration=Calibration(*np.moveaxis(by_quarter, -1, 0)))
 
 
 def _windows(
@@ -262,9 +272,8 @@ def _windows(
         parts = np.array_split(centres, len(kinds))
         lists = [p.lists(part, wanted) for part, wanted in zip(parts, kinds, strict=True)]
         chosen = [lively(p, own, -(-each // len(kinds)), rng) for own in lists]
-        small += Windows.of(
-            p, [i for pair in itertools.zip_longest(*chosen) for i in pair if i is not None]
-        ).items
+        mixed = [i for pair in itertools.zip_longest(*chosen) for i in pair if i is not None]
+        small += Windows.of(p, mixed).items
         wide += Windows.of(p, lists[-1]).items
     few = Windows(largest.spread, small[:FEW])
     if dense:

@@ -16,10 +16,10 @@ from xspline.kriging.places import Places
 
 Array = NDArray[np.float64]
 
-#: Smoothness of a field at two scales: what is seen across gaps has slopes. So has one scale of local windows at most.
+#: Smoothness of the longer of two scales at least, as what is seen across gaps has slopes; and at most, of one of the two
+#: covariances that compete.
 SLOPED = 1.5
-#: Smoothness at most, where one window holds all observations.
-SMOOTHEST = 8.0
+SMOOTHEST = 8.0  # at most, of any field
 ROUGHEST = 0.5
 USUAL = 0.8
 #: Noise over variance: at least, at most, and as likely as not at first.
@@ -199,12 +199,10 @@ def likeliest(
 ) -> list[tuple[float, Model]]:
     """Return the likeliest model at one scale or two, or several with weights.
 
-    Searches from several starts look at `few` windows, the last ones at all. The `priors` are for one scale and for
-    two, None where the data are too few for two. With `draw` there are several models, as few data leave open which
-    it is.
+    Searches from several starts look at `few` windows, the last ones at all. The `priors` are for one scale and two,
+    None where data are too few. With `draw` there are several models, as few data leave open which it is.
     """
-    single, double = priors
-    lengths = single.lengths
+    (single, double), lengths = priors, priors[0].lengths
 
     def first(prior: Prior, starts: list[Array]) -> Evaluated:
         return min((prior.search(few, start) for start in starts), key=lambda found: found.value)
@@ -212,21 +210,15 @@ def likeliest(
     def ended(prior: Prior, found: Evaluated) -> Evaluated:
         return found if all_windows is few else prior.search(all_windows, found.x)
 
-    starts = []
-    for smoothness, noise in STARTS:
-        start = single.mean.copy()
-        start[lengths + 1 :] = math.log(smoothness), math.log(noise)
-        starts.append(start)
+    starts = [np.append(single.mean[: lengths + 1], np.log(start)) for start in STARTS]
     likely = first(single, starts)
     if double is None:
         prior, best = single, ended(single, likely)
     else:
         own, rest = likely.x[:lengths], likely.x[lengths:]
-        starts = []
-        for shorter, longer in APART:
-            half = rest[:1] - math.log(2)
-            scales = [np.where(single.is_length, own + math.log(x), own) for x in (shorter, longer)]
-            starts.append(np.concatenate([*scales, half, half, rest[1:2], rest[1:2], rest[2:]]))
+        halves = np.concatenate([np.repeat(rest[:1] - math.log(2), 2), np.repeat(rest[1:2], 2), rest[2:]])
+        scales = [[own + single.is_length * math.log(x) for x in pair] for pair in APART]
+        starts = [np.concatenate([*pair, halves]) for pair in scales]
         both = first(double, starts)
         # What is seen across gaps has slopes. Where neither is longer along all coordinates, either may be rough.
         rough, sloped = double.model(both.x).lengths
