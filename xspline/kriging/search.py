@@ -16,7 +16,7 @@ from xspline.kriging.places import Places
 
 Array = NDArray[np.float64]
 
-#: Smoothness of the longer of two scales at least, as what is seen across gaps has slopes; and at most, of one of the two
+#: Smoothness of the longer of two scales at least, as what is seen across gaps has slopes; and at most, of one of two
 #: covariances that compete.
 SLOPED = 1.5
 SMOOTHEST = 8.0  # at most, of any field
