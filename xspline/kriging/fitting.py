@@ -187,18 +187,16 @@ def _choices(
     floor: float,
     windows: int,
 ) -> list[_Chosen]:
-    """Return the covariances that windows around some observations of each pyramid make likely, rough ones first.
-
-    Of many observations there are two, with slopes at most and as smooth as may be: not all fields are smooth alike.
-    """
+    """Return the covariance that windows make likely; of many observations a smooth one, at one scale, beside it."""
     largest = max(pyramids, key=lambda pyramid: pyramid.count)
     dense, count = largest.count <= DENSE, sum(p.count for p in pyramids)
     very_few, metric = largest.count <= VERY_FEW, largest.metric
     few, everything, sampled = _windows(pyramids, rows, inner, windows)
     choices = []
-    for smoothest in [SMOOTHEST] if dense else [SLOPED, SMOOTHEST][: 1 + (windows > FEW)]:
+    kinds = [(SLOPED, True), (SMOOTHEST, False)][: 1 + (windows > FEW)]
+    for smoothest, may_be_two in [(SMOOTHEST, count >= TWO)] if dense else kinds:
         single, double = (Prior.over(metric, span, places, q, smoothest, floor, very_few) for q in (1, 2))
-        priors = (single, double if count >= TWO else None)
+        priors = (single, double if may_be_two else None)
         found = single.drawn(everything) if very_few else likeliest(few, everything, priors, count <= SMALL)
         scales, residuals = sampled.scales(found[0][1]), everything.residuals(found[0][1])
         scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
