@@ -217,7 +217,9 @@ def _calibrated(field: Nearby, inner: Index) -> tuple[float, Nearby]:
         return 0.0, field
     own = np.random.default_rng(1).permutation(inner)[:WITHHELD]
     p, alone, blocks = field.pyramid, np.ones(1), np.arange(own.size + 1)
-    wrong, knots = 0.0, []
+    is_smooth = float(field.models[0][1].smoothness.max()) > SLOPED + 1e-6
+    # A smoother field has to be better by more than chance: two standard errors of a mean of so many.
+    wrong, knots = 2 * is_smooth / math.sqrt(WITHHELD), []
     for distance in DISTANCES:
         near = p.neighbours(p.places[own], NEIGHBOURS, distance)
         if near[1].min() == 0:
