@@ -207,11 +207,11 @@ def _choices(
 def _calibrated(field: Nearby, inner: Index) -> tuple[float, Nearby]:
     """Return how wrong a field is of observations that it predicts from others, and the field with its calibration.
 
-    The first is the sum over distances to these others of the logarithm of the mean absolute error. For the second, of
-    errors over their standard deviations, the quantile of 95 % is compared with that of a normal distribution,
-    as far as it is the field, not noise, that they come from: of each quarter by itself, from the calmest neighbours
-    to the liveliest, if their scales differ. At an ice edge errors are longer than those of a model that calm water
-    decides, and calm water's are shorter.
+    The first is the sum over distances to these others of the logarithm of the mean absolute error, and what a smooth
+    field has to gain. For the second, of errors over their standard deviations, the quantile of 95 % is compared with
+    that of a normal distribution, as far as it is the field, not noise, that they come from: of each quarter by itself,
+    from the calmest neighbours to the liveliest, if their scales differ. At an ice edge errors are longer than those
+    of a model that calm water decides, and calm water's are shorter.
     """
     if field.is_dense:
         return 0.0, field
