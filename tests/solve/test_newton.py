@@ -69,18 +69,18 @@ def test_the_search_ends_on_a_bound_beyond_which_the_score_falls() -> None:
     np.testing.assert_allclose(minimum.rho, [2 / 3, -1], atol=1e-12)
 
 
-def test_where_the_score_is_flat_along_a_coordinate_the_search_ends() -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_where_the_score_is_flat_along_a_coordinate_the_search_ends(seed: int) -> None:
     """Errors of the Hessian hide how little is left to gain along it."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
 
     def flat(rho: np.ndarray) -> Known:
-        left = 1e-5 * np.exp(rho[1] / 4)
-        curvature = np.diag([100.0, left / 16 + 1e-6 * rng.normal()])
-        return Known(float(50 * rho[0] ** 2 + left), np.array([100 * rho[0], left / 4]), curvature)
+        left = 1e-4 * np.exp(rho[1] / 4)
+        curvature = np.diag([1.0, left / 16]) + rng.normal(0, 1e-3) * np.array([[0, 1], [1, 1]])
+        return Known(float(rho[0] ** 2 / 2 + left), np.array([rho[0], left / 4]), curvature)
 
     minimum, evaluations = minimum_of(flat, [3.0, 0.0])
-    assert minimum.converged and evaluations < 10
-    assert abs(minimum.rho[0]) < 1e-9
+    assert minimum.converged and evaluations < 9 and abs(minimum.rho[0]) < 1e-3
 
 
 def test_places_without_a_score_end_the_search_like_a_bound() -> None:

@@ -2,7 +2,7 @@
 
 The Hessian's eigenvalues are taken by their magnitude, steps are at most `LONGEST` and are halved while the score
 rises or does not exist. Where the score falls towards a limit, as C exp(−|ρ|) does, Newton's steps have length 1 for
-ever: there the bound is tried at once. Along a coordinate where the score is flat, any place will do.
+ever: there the bound is tried at once. Three steps that gain little end a search, which wanders where scores are flat.
 
 Scores are in the units of a log-likelihood: a difference of 1 matters, one of 1e-5 does not.
 """
@@ -24,10 +24,10 @@ from xspline.solve.families.base import BEYOND
 # The longest step along an eigenvector of the Hessian, in log λ: from a bound to where scores end.
 LONGEST = BEYOND
 STEPS = 50  # the most that a search takes
-# In units of the log-likelihood, what the score may rise by over a step, and its slope and curvature, for log λ, that
-# count as none; in log λ, the step that ends a search.
+# In units of the log-likelihood, what the score may rise by over a step, and its slope on a bound, for log λ, that
+# counts as none; in log λ, the step that ends a search.
 RISE = 1e-5
-LOST = 1e-3  # what may be left to gain where no step gains anything
+LOST = 1e-3  # what may be left to gain where no step gains anything or three gain as little
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
 # Share of the rounding errors: a step that promises less is not taken, as gradients are more exact.
 DOUBT = 0.01
@@ -68,7 +68,7 @@ class State(Generic[P]):
     point: P  # the score there
     lower: Array  # [J], lower bounds; they have drawn closer where there was no score
     upper: Array  # [J], likewise
-    tried: NDArray[np.bool_]  # [J], coordinates whose bound has been tried, which happens once
+    tried: Array  # [J], the sign of the slope with which a coordinate's bound was tried last, or 0
     stride: float = 0.0  # least length of a step where the score curves downwards
     rounding: float = 0.0  # what scores next to each other differ by, where no step gained anything
     converged: bool = False  # False while the search goes on, and where the number of steps ran out
@@ -93,46 +93,43 @@ def minimise(
     """Return the minimum of a score within bounds.
 
     `score` takes ρ to a Point, and raises SingularSystemError where there is no score; at `start`, [J], as the bounds,
-    there has to be one. A step of less than `near` ends the search, and so does one that promises less than `enough`,
-    in units of the log-likelihood.
+    there has to be one. A step of less than `near` ends the search, one that promises less than `enough`, in units of
+    the log-likelihood, and three that have gained less than `LOST`.
     """
     rho = np.clip(start, lower, upper)
-    state = State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))
+    state = State(rho, score(rho), lower, upper, np.zeros(len(rho)))
     hessian = state.point.hessian
-    correction = np.zeros((len(rho), len(rho)))
+    values = [state.point.value]
     for _ in range(STEPS):
         step, downhill = _newton_step(state, hessian)
-        if _ends(state.point, hessian, step, near, enough):
+        if _ends(state.point, step, near, enough) or _stands(values[-4:]):
             return replace(state, converged=True)
         before = state  # first: while a score is computed the point before this one is not held
         state = _advanced(score, before, step, hessian)
         if state.point is before.point:  # what is left is rounding, or gradients that are not the score's
             lost = max(LOST + state.point.noise, state.rounding)
             return replace(state, converged=_gain(state.point, step) < lost)
+        values.append(state.point.value)
         moved = state.rho - before.rho
         # After a whole step downhill: twice as far the next time.
         state = replace(state, stride=2 * downhill if np.allclose(moved, step) else 0.0)
         if np.max(np.abs(moved)) <= 0.5:  # over so short a step a Hessian changes little
             step = _newton_step(state, hessian)[0]
-            if _ends(state.point, hessian, step, near, enough):  # which spares the Hessian there
+            if _ends(state.point, step, near, enough):  # which spares the Hessian there
                 return replace(state, converged=True)
-            # The mean of two Hessians is made to agree with the gradients at both, by the least change (Powell 1970).
-            # Hessians may come from random draws; then it is this that makes the last steps short.
-            length = moved @ moved
-            after = state.point
-            mean = (before.point.hessian + after.hessian) / 2 + correction
-            wrong = (after.gradient - before.point.gradient - mean @ moved) / length
-            correction = correction + (np.outer(wrong, moved) + np.outer(moved, wrong))
-            correction = correction - (wrong @ moved) / length * np.outer(moved, moved)
-        hessian = state.point.hessian + correction
+        hessian = state.point.hessian
     return state
 
 
-def _ends(point: Point, hessian: Array, step: Array, near: float, enough: float) -> bool:
-    """Return whether a step is not worth taking, whatever it is along coordinates where the score is flat."""
-    is_flat = (np.abs(point.gradient) < RISE) & (np.abs(np.diagonal(hessian)) < RISE)
-    step = np.where(is_flat, 0.0, step)
+def _ends(point: Point, step: Array, near: float, enough: float) -> bool:
+    """Return whether a step is not worth taking."""
     return bool(np.max(np.abs(step)) < near) or _gain(point, step) < enough + DOUBT * point.noise
+
+
+def _stands(values: list[float | None]) -> bool:
+    """Return whether the last three steps, of which these are the scores, have gained little."""
+    known = [value for value in values if value is not None]
+    return len(known) > 3 and known[0] - known[-1] < LOST
 
 
 def _gain(point: Point, step: Array) -> float:
@@ -176,11 +173,13 @@ def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian
     curvature = np.diagonal(hessian)
     # Coordinates along which the score falls as C exp(−|ρ|) does, with little left to fall.
     length = np.abs(gradient) / np.where(curvature > 0, curvature, np.inf)
-    tail = (length > 0.6) & (length < 1.7) & (np.abs(gradient) < TAIL) & ~state.tried & ~state.at_bound
+    tail = (length > 0.6) & (length < 1.7) & (np.abs(gradient) < TAIL) & ~state.at_bound
+    tail &= state.tried != np.sign(gradient)
     if tail.any() and state.point.value is not None:  # without a value no bound could be told to be better
         bounds = np.where(gradient < 0, state.upper, state.lower)
         trial = _tried(score, state, np.where(tail, bounds, state.rho + step))
-        state = replace(state, lower=trial.lower, upper=trial.upper, tried=state.tried | tail)
+        tried = np.where(tail, np.sign(gradient), state.tried)
+        state = replace(state, lower=trial.lower, upper=trial.upper, tried=tried)
         if _is_better(state, trial) and trial.at_bound[tail].all():
             return replace(trial, tried=state.tried)
     apart = []
