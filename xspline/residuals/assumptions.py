@@ -116,9 +116,6 @@ def unevenness(columns: Mapping[str, Array], u: Array) -> dict[str, float]:
 
     Only where that is no chance, by an analysis of variance of their sizes (Levene 1960).
     """
-    # Not above: its import takes as long as half of that of xarray.
-    from scipy.stats import f_oneway
-
     uneven = {}
     size = np.minimum(np.abs(u), FAR)
     for name, x in columns.items():
@@ -131,8 +128,11 @@ def unevenness(columns: Mapping[str, Array], u: Array) -> dict[str, float]:
             continue
         medians = [float(np.median(group)) for group in groups]
         ratio = max(medians) / max(min(medians), np.finfo(float).tiny)
-        if ratio > UNEVEN and float(f_oneway(*groups).pvalue) < CHANCE / 100:
-            uneven[name] = ratio
+        if ratio > UNEVEN:
+            from scipy.stats import f_oneway  # only here: its import takes as long as half of that of xarray
+
+            if float(f_oneway(*groups).pvalue) < CHANCE / 100:
+                uneven[name] = ratio
     return uneven
 
 
