@@ -105,9 +105,6 @@ def test_summary_counts_and_measures_the_residual(product: xr.DataArray, pooled:
     assert "Ridge(0.1)" in summary.attrs["penalty"]
 
 
-# ---- batch and pooled dimensions ------------------------------------------------------------------------------------
-
-
 def test_trend_map_is_one_term_of_the_union() -> None:
     data = sst(months=36)
     field = data.spline.fit(time=SEASONS)
@@ -166,9 +163,6 @@ def test_dataset_of_two_variables_with_different_masks() -> None:
     assert list(field.gradient(dims=["lat"])) == ["dsst_dlat", "dsal_dlat"]
     assert field.summary()["rmse"].dims == ("variable",)
     assert list(field.laplacian(dims=["lat"])) == ["sst_laplacian", "sal_laplacian"]
-
-
-# ---- coordinates ----------------------------------------------------------------------------------------------------
 
 
 def test_longitudes_and_latitudes_as_they_come() -> None:

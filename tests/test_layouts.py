@@ -153,9 +153,6 @@ def test_rank_deficient_holders_merge() -> None:
     assert worst(merged.predict(data), pooled.predict(), where=data) < 1e-11
 
 
-# ---- merging models -------------------------------------------------------------------------------------------------
-
-
 def test_models_merge_like_data_at_unregularised_optima() -> None:
     data = scattered(4000)
     space = data.spline.space(BASES)

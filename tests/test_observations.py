@@ -18,8 +18,6 @@ def rmse(errors: xr.DataArray) -> float:
     return float(np.sqrt((errors**2).mean()))
 
 
-# ---- moorings -------------------------------------------------------------------------------------------------------
-
 PLACE = {"lat": 9, "lon": 12}
 SEASONS = PLACE | {"time": xs.Fourier(2, period="365.2425D")}
 EVENTS = PLACE | {"time": xs.BSpline(spacing="60D")}
@@ -69,8 +67,6 @@ def test_withheld_moorings_are_predicted_better_than_by_their_season(
     assert scores["climatology + anomaly"] < 0.75 * scores["climatology"]
     assert scores["one fit of B-splines"] < 0.85 * scores["climatology"]
 
-
-# ---- a curvilinear ocean model --------------------------------------------------------------------------------------
 
 ICE = {"latitude": 60, "longitude": 90, "time": xs.Fourier(3, period="year")}
 
@@ -124,8 +120,6 @@ def test_a_prediction_keeps_the_labels_beside_those_that_were_fitted() -> None:
     slope = field.gradient(geometry="sphere").dfield_dlat
     assert slope.attrs["history"].endswith("gradient(geometry='sphere')")
 
-
-# ---- a sea between coasts -------------------------------------------------------------------------------------------
 
 SEA = {"latitude": 36, "longitude": 90, "time": 8}  # knots half a degree and eighteen days apart
 # The weakest is enough to carry slopes over land.

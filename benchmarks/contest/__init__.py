@@ -1,8 +1,8 @@
 """Withheld values of real products: the bare `fit()` against published entries, fits by hand, and interpolation.
 
 The contest of Heaton et al. (2019, JABES 24:398-425): MODIS land surface temperatures of one day with the gaps of
-another. Fits see `train`; scored is `truth` where train is missing. Predictions are normal with variance stderr² +
-sigma². Published rows are the paper's figures, recalled, with its run times on its machines.
+another. Fits see `train`; scored is `truth` where train is missing. Predictions are normal, with the intervals that
+`interval(new=True)` returns. Published rows are the paper's figures, recalled, with its run times on its machines.
 
 Further sets: a tenth of the values is withheld, single ones at random and whole blocks, others for each seed. They are
 compared with interpolation, above all with radial basis functions of 30 neighbours, and where `--rows` asks for them
@@ -104,8 +104,8 @@ def fitted(name: str, problem: Problem, fit: Any, most: int) -> Row:
         costs = {"fitted": time.perf_counter() - clock.start, "fit_cpu": time.process_time() - clock.cpu}
         error = (field.predict(problem.truth) - problem.truth).to_numpy()
         some = problem.some(most)
-        stderr = field.stderr(problem.truth.isel(point=some)).to_numpy()
-        sd = np.hypot(stderr, float(field.summary().sigma))
+        ends = field.interval(problem.truth.isel(point=some), new=True)
+        sd = (ends.upper - ends.lower).to_numpy() / (2 * scores.NORMAL)
     except (ValueError, xs.ConvergenceError, MemoryError) as failure:
         return Row.absent(name, f"{type(failure).__name__}: {str(failure).splitlines()[0][:80]}")
     shape = " × ".join(map(str, field.space.shape))

@@ -47,9 +47,6 @@ def globe() -> tuple[xs.Field, xr.Dataset]:
     return data.spline.fit(lat=xs.BSpline(40, degree=5), lon=xs.BSpline(60, degree=5), penalty=0), grid
 
 
-# ---- predict --------------------------------------------------------------------------------------------------------
-
-
 def test_own_grid_keeps_labels_name_units_and_no_encoding(product: xr.DataArray, field: xs.Field) -> None:
     predicted = field.predict()
     assert predicted.dims == product.dims and predicted.name == "sst"
@@ -114,9 +111,6 @@ def test_predict_refuses(field: xs.Field) -> None:
         field.predict(lat=np.zeros((2, 2)))
 
 
-# ---- derivatives ----------------------------------------------------------------------------------------------------
-
-
 def test_derivatives_of_a_polynomial_are_exact() -> None:
     u = plane()
     x, y = u.predict().x, u.predict().y
@@ -153,9 +147,6 @@ def test_derivative_refuses(field: xs.Field) -> None:
         field.derivative(depth=1)
     with pytest.raises(ValueError, match="both as a mapping"):
         field.derivative(None, {"lat": 1}, lon=1)
-
-
-# ---- sphere ---------------------------------------------------------------------------------------------------------
 
 
 def test_gradient_on_the_sphere() -> None:
@@ -226,9 +217,6 @@ def test_a_laplacian_in_the_plane_refuses_latitude_and_longitude(units: str) -> 
     with pytest.raises(ValueError, match=r"degrees of lat and lon are no lengths.*geometry='sphere'"):
         field.laplacian()
     assert np.isfinite(field.laplacian(geometry="sphere")).all()
-
-
-# ---- coefficients, selection ----------------------------------------------------------------------------------------
 
 
 def test_coefficients_are_labelled(field: xs.Field) -> None:

@@ -66,8 +66,6 @@ def elsewhere(lat: str = "lat", lon: str = "lon", attrs: bool = True) -> xr.Data
     return target
 
 
-# ---- at= ------------------------------------------------------------------------------------------------------------
-
 UNNAMED: dict[str, Callable[[], Any]] = {
     "list": lambda: [3.5, 7.25],
     "tuple": lambda: (3.5, 7.25),
@@ -200,9 +198,6 @@ def test_chunks_of_unknown_dimensions_are_refused(basin: xs.Field, door: str) ->
     assert lazy.chunks
 
 
-# ---- outside the record ---------------------------------------------------------------------------------------------
-
-
 def fitted(basis: Any, lo: float = 0.0, hi: float = 10.0) -> xs.Field:
     t = np.linspace(lo, hi, 101)
     y = 1 + 0.2 * t + np.sin(2 * np.pi * t / 5)
@@ -305,9 +300,6 @@ def test_a_longitude_goes_on_from_the_nearer_end() -> None:
         assert np.isnan(field.predict(lon=[110.0, 290.0, -70.0, 470.0])).all()
         out = field.predict(lon=[110.0, 290.0, -70.0, 470.0, 130.0, -230.0], extrapolate=True)
         np.testing.assert_allclose(out, [1.10, 2.90, 2.90, 1.10, 1.30, 1.30], rtol=1e-6)
-
-
-# ---- mask= ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_door_takes_a_mask_and_lazy_results_do() -> None:
@@ -466,9 +458,6 @@ def test_the_oceans_mask(data_dir: Path) -> None:
     assert share < 0.25
     inland = field.predict(lat=[48.0, -25.0, 10.0], lon=[90.0, 133.0, 20.0], mask="data")
     assert np.isnan(np.diag(inland)).all()
-
-
-# ---- order, poles, history ------------------------------------------------------------------------------------------
 
 
 def test_curvilinear_coordinates_in_the_other_order_keep_that_of_the_data() -> None:

@@ -35,9 +35,6 @@ def terms_of(found: xr.Dataset, model: int = 0) -> set[str]:
     return set(found.term.values[found.included.values[model]])
 
 
-# ---- the right terms ------------------------------------------------------------------------------------------------
-
-
 def test_burgers_equation_among_sixteen_candidates() -> None:
     x, t = np.arange(50) * 2 * np.pi / 50, np.linspace(0, 4, 40)
     u = bound.burgers(0.3).value(x, t[:, None])
@@ -144,9 +141,6 @@ def test_merged_statistics_find_what_all_data_find() -> None:
     np.testing.assert_allclose(both.coefficient[0], pooled.coefficient[0], rtol=1e-8)
 
 
-# ---- no equation ----------------------------------------------------------------------------------------------------
-
-
 def test_a_field_that_obeys_no_candidate_has_no_equation() -> None:
     field = noisy(lambda x, t: np.sin(x + 2 * t**2) + np.cos(2 * x), 0.01).spline.fit(BASES, penalty=0)
     found = field.discover("u_t", terms=["u", "u_x"])
@@ -189,9 +183,6 @@ def test_a_travelling_wave_obeys_a_shorter_equation_too() -> None:
     found = field.discover("u_t", terms=["u_x", "u*u_x", "u_xx"])
     good = [terms_of(found, i) for i in np.flatnonzero(found.as_good)]
     assert {"u_x"} in good and {"u*u_x", "u_xx"} in good
-
-
-# ---- candidates -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -239,9 +230,6 @@ def test_a_batch_is_refused() -> None:
     assert "xs.discover(data, 'u_t', dims={'m': 'member'})" in str(caught.value)
 
 
-# ---- sets of data ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [make for make in waves.SETS if make is not waves.noise])
 def test_the_right_terms_at_ten_percent_noise(make) -> None:
@@ -271,9 +259,6 @@ def test_a_system_without_noise_is_not_given_wrong_terms() -> None:
 @pytest.mark.filterwarnings("ignore::xspline.FitWarning")  # of noise λ is at its bound
 def test_no_equation_of_noise() -> None:
     assert all(waves.noise().discovered(1.0, seed).attrs["equation"] == "none" for seed in range(3))
-
-
-# ---- sets of terms --------------------------------------------------------------------------------------------------
 
 
 def test_the_best_sets_are_those_of_all() -> None:

@@ -87,9 +87,6 @@ class Dense:
         return float(left * np.log(total) + np.linalg.slogdet(matrix)[1] - np.log(values[held]).sum()) / 2
 
 
-# ---- the normal equations -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "period"),
     [(DIFFUSION, None), ("u_t = D*u_xx + S", 2 * np.pi), ("u_t + (1 + x)*u_x = D*u", None)],
@@ -180,9 +177,6 @@ def test_strengths_compare_between_spaces_and_mean_what_they_say() -> None:
         prior = prior_of(equation(D=d), own)
         row = prior.data.centred({"u": own.solve(0).coefficients.values})
         assert prior.costs(row)[-1] == pytest.approx(mean, rel=0.1)
-
-
-# ---- the likelihood -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -276,9 +270,6 @@ def test_times_are_seconds() -> None:
     field = dated.spline.fit(bases, penalty=equation(3e9, D=0.05 / 86400))
     same = plain.spline.fit({**bases, "t": xs.BSpline(8, 4)}, penalty=equation(3e9 / 86400**2))
     np.testing.assert_allclose(field.predict(dated), same.predict(plain), atol=1e-6)
-
-
-# ---- what is told ---------------------------------------------------------------------------------------------------
 
 
 def test_the_line_of_code_and_the_summary_tell_it() -> None:

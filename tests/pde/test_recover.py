@@ -28,9 +28,6 @@ def test_it_is_a_method_of_fields() -> None:
     ]
 
 
-# ---- equations ------------------------------------------------------------------------------------------------------
-
-
 def test_terms_that_are_not_there_are_zero_within_their_errors() -> None:
     found = cases.fitted(cases.diffusion).recover("u_t + a*u_x = D*u_xx + b*u**2 + S")
     assert list(found.parameter.values) == ["a", "D", "b", "S"]
@@ -73,9 +70,6 @@ def test_two_space_dimensions_and_a_known_source() -> None:
     np.testing.assert_allclose(found.estimate, [d, 1], rtol=1e-5)
 
 
-# ---- methods --------------------------------------------------------------------------------------------------------
-
-
 def test_the_formula_of_the_paper() -> None:
     field = cases.fitted(cases.diffusion)
     at = cases.grid(23, 17)
@@ -114,9 +108,6 @@ def test_the_stabiliser_does_not_bend_other_units(factor: float) -> None:
     data = data.assign_coords(x=("x", data.x.values / factor, {"units": "m"}))
     found = data.spline.fit(cases.SMOOTH, penalty=0).recover("u_t = D*u_xx")
     assert value(found, "D") * factor**2 == pytest.approx(0.05, rel=1e-6)
-
-
-# ---- labels, chunks, batch ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["pointwise", pytest.param("differences", marks=pytest.mark.slow)])
@@ -194,9 +185,6 @@ def test_several_variables() -> None:
         field.recover("u_t = D*sst_xx")
 
 
-# ---- what is said ---------------------------------------------------------------------------------------------------
-
-
 def test_what_comes_back_can_be_written(tmp_path: object) -> None:
     found = cases.fitted(cases.wave).recover("u_tt = c**2 * u_xx", method="pointwise")
     found.to_netcdf(f"{tmp_path}/found.nc")
@@ -237,9 +225,6 @@ def test_units_that_do_not_fit_are_named() -> None:
     assert found.units.item() == "" and value(found, "D") == pytest.approx(0.05, rel=1e-6)
     found = field.recover("u_t = D*(u_xx + u_x)")
     assert "units in the term of D differ: K m-2 and K m-1 are added" in found.attrs["checks"]
-
-
-# ---- errors ---------------------------------------------------------------------------------------------------------
 
 
 def test_unknown_methods_are_refused() -> None:

@@ -105,9 +105,6 @@ def test_recover_of_data_over_durations() -> None:
     assert xs.recover(both, "u_t = D*u_xx").estimate.dims == ("parameter", "lead")
 
 
-# ---- errors ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_known_numbers_are_finite(number: float) -> None:
     known = {"D": number}
@@ -173,9 +170,6 @@ def test_physics_of_a_lazy_fit_says_what_to_leave_out() -> None:
         ValueError, match=r"solved at once.*leave out compute=False, or solve statistics\.compute\(\)"
     ):
         noisy().rename("u").chunk().spline.fit(BASES, penalty=penalty, compute=False)
-
-
-# ---- what was not checked -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,6 @@ def constants(data: xr.Dataset, equations: list[str] = TURNING, method: str | No
     return data.spline.fit(BASES, penalty=1e-9).recover(equations, method=method)
 
 
-# ---- units ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.01, 0.0])
 @pytest.mark.parametrize("method", ["profile", "weak"])
@@ -79,8 +76,6 @@ def test_the_field_of_a_system_in_other_units() -> None:
     np.testing.assert_allclose(other["u"].predict(at), own["u"].predict(at), rtol=1e-6)
     np.testing.assert_allclose(other.summary().edf, own.summary().edf, rtol=1e-5)
 
-
-# ---- constants that data do not tell apart --------------------------------------------------------------------------
 
 ONE_MODE = {"x": xs.BSpline(20, 5), "t": xs.BSpline(10, 5)}
 

@@ -53,9 +53,6 @@ def texts(equation: Equation) -> dict[str, str]:
     return {str(power): ast.unparse(factor) for power, factor in equation.terms.items()}
 
 
-# ---- how they are written -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "terms"),
     [
@@ -132,9 +129,6 @@ def test_derivatives_of_what_is_known_are_known() -> None:
     assert texts(equation) == {"k": "c * u_xx"}
     with pytest.raises(ValueError, match=r"'\(u_x\)_q': .*'q', which is no coordinate here"):
         read("u_t = k*(u_x)_q")
-
-
-# ---- exact cases ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("basis", [4, xs.Polynomial(2)])

@@ -46,6 +46,7 @@ class Predicted(NamedTuple):
     mean: Array  # [n]
     variance: Array  # [n], such that ±1.96 roots of it are an interval of 95 %
     trust: Array  # [n], the weights of the observations, added up: about 1 among them and 0 far away
+    noise: Array  # [n], variance of an observation there about the field, over that of all
 
 
 class Combined(NamedTuple):
@@ -162,7 +163,7 @@ class Nearby:
         derivative along each coordinate that has one.
         """
         n, p = len(coordinates), self.pyramid
-        out = np.zeros((3, n))
+        out = np.zeros((4, n))
         if n == 0:
             return Predicted(*out)
         offsets, factors = self._stencil(orders)
@@ -176,7 +177,8 @@ class Nearby:
             near = p.neighbours(centres[first:last], self.wanted)
             combined = self.combined(near, targets[own], factors, blocks, with_variance)
             variance = combined.variance * self.calibration(combined.left, combined.scale) ** 2
-            out[:, order[own]] = combined.mean, variance, combined.trust
+            noise = np.ones(variance.size) if self.is_dense else combined.scale / self.usual_scale
+            out[:, order[own]] = combined.mean, variance, combined.trust, noise
         return Predicted(*out)
 
     @property

@@ -106,6 +106,16 @@ def evaluate(
     return result if target.mask is None or isinstance(target.mask, int) else _kept(result, target.mask, fit)
 
 
+def noise_at(fit: Fit, target: Target) -> xr.DataArray:
+    """Return the standard deviation of an observation of weight 1 about the field, at the labels of a target."""
+    variable = fit.variable
+    noise = xr.DataArray(np.broadcast_to(fit.noise(), variable.batch_shape), dims=variable.batch_dims)
+    if fit.fine is None:
+        return noise
+    batch = dict(zip(variable.batch_dims, variable.batch_shape, strict=True))
+    return noise * fit.fine.errors(fit.space, target, batch, {})[2] ** 0.5
+
+
 def as_coefficient(
     values: xr.DataArray, fit: Fit, function: str, size: float, per_unit: bool
 ) -> xr.DataArray:
@@ -134,7 +144,7 @@ def _with_fine(
     """Return values of the coarse field, or variances of them, with those of the fine field; NaN where masked."""
     batch = dict(zip(fit.variable.batch_dims, fit.variable.batch_shape, strict=True))
     if errors:
-        variance, trust = (x.transpose(*dims).data for x in fine.errors(fit.space, target, batch, orders))
+        variance, trust, _ = (x.transpose(*dims).data for x in fine.errors(fit.space, target, batch, orders))
         values = variance + (1 - trust) ** 2 * values
     else:
         values = values + fine.values(fit.space, target, batch, orders).transpose(*dims).data

@@ -282,8 +282,8 @@ class Field(FieldBase[Data]):
         level
             Probability that each interval holds the truth.
         new
-            Whether it is that of a new observation, with noise: ``summary().sigma``, which statistics and files carry.
-            Where the data had weights, pass ``weight=``, that of the new one: a number or a DataArray.
+            Whether it is that of a new observation, with noise: ``summary().sigma``, and more or less of it in a fine
+            field, as data around it vary. Where these had weights, pass ``weight=``, its own: a number or a DataArray.
         simultaneous
             Whether all labels together hold the truth with this probability, for each independent fit.
         names
@@ -447,7 +447,7 @@ class Field(FieldBase[Data]):
                 evaluated,
                 self._covariance(name, requested),
                 requested,
-                estimates.noise_of(fit, weight) if new else None,
+                estimates.noise_of(fit, weight, target) if new else None,
             )
             for name, fit in solved.items()
         }

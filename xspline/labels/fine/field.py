@@ -139,11 +139,15 @@ class Fine:
 
     def errors(
         self, space: Space, target: Target, batch: Mapping[Hashable, int], orders: Mapping[str, int]
-    ) -> tuple[xr.DataArray, xr.DataArray]:
-        """Return the variance of the same, and how far the fine field makes good what the coarse one has wrong."""
-        predicted = self._applied(space, target, batch, orders, with_variance=True)
-        target.known[self._key(orders)] = predicted
-        return predicted[1], predicted[2]
+    ) -> tuple[xr.DataArray, ...]:
+        """Return the variance of the same, and how far the fine field makes good what the coarse one has wrong.
+
+        Beside them, the variance of observations there about the field, over that of all.
+        """
+        key = self._key(orders)
+        if key not in target.known:
+            target.known[key] = self._applied(space, target, batch, orders, with_variance=True)
+        return target.known[key][1:]
 
     def _key(self, orders: Mapping[str, int]) -> Hashable:
         return id(self), frozenset(orders.items())
@@ -165,7 +169,7 @@ class Fine:
     ) -> tuple[xr.DataArray, ...]:
         numbered = {self.names.index(name): order for name, order in orders.items()}
         function = functools.partial(Fine._predicted, orders=numbered, with_variance=with_variance)
-        return self._apply(function, space, target, batch, [float] * (3 if with_variance else 1))
+        return self._apply(function, space, target, batch, [float] * (4 if with_variance else 1))
 
     def _apply(
         self, function: Any, space: Space, target: Target, batch: Mapping[Hashable, int], types: list[type]
@@ -197,19 +201,18 @@ class Fine:
 
     def _predicted(
         self, *columns: Array, orders: Mapping[int, int], with_variance: bool
-    ) -> Array | tuple[Array, Array, Array]:
+    ) -> Array | tuple[Array, Array, Array, Array]:
         """Predict at coordinates that broadcast against each other, the last of which numbers the members."""
         shape = np.broadcast_shapes(*(column.shape for column in columns))
-        mean = np.full(shape, np.nan)
-        variance = np.full(shape, np.nan)
+        mean, variance, noise = (np.full(shape, np.nan) for _ in range(3))
         trust = np.zeros(shape)
         for where, points, member in self._by_member(columns, shape):
             if member is None:
                 mean[where] = 0.0
                 continue
             predicted = member.predict(points, orders, with_variance=with_variance)
-            mean[where], variance[where], trust[where] = predicted.mean, predicted.variance, predicted.trust
-        return (mean, variance, trust) if with_variance else mean
+            mean[where], variance[where], trust[where], noise[where] = predicted
+        return (mean, variance, trust, noise) if with_variance else mean
 
     def _near(self, *columns: Array, distance: float) -> Array:
         shape = np.broadcast_shapes(*(column.shape for column in columns))

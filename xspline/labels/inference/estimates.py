@@ -12,8 +12,9 @@ import xarray as xr
 
 from xspline.arguments import brief, is_number
 from xspline.labels import uncertainty
-from xspline.labels.evaluation import history
+from xspline.labels.evaluation import history, noise_at
 from xspline.labels.fit import Fit
+from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import DRAWS, ROOT, Covariance, Requested
 from xspline.solve import interval_factor, student_below
 
@@ -133,8 +134,8 @@ class Estimate:
         return largest.quantile(level, ROOT, skipna=False).drop_vars("quantile")
 
 
-def noise_of(fit: Fit, weight: Any) -> xr.DataArray:
-    """Return the standard deviation of new observations, over the batch; ValueError where their weight is not known."""
+def noise_of(fit: Fit, weight: Any, target: Target) -> xr.DataArray:
+    """Return the standard deviation of new observations at labels; ValueError where their weight is not known."""
     total = fit.total
     if weight is None and fit.levels is not None and np.any(fit.levels.ratio != 1):
         raise ValueError(
@@ -153,8 +154,7 @@ def noise_of(fit: Fit, weight: Any) -> xr.DataArray:
         raise ValueError(
             f"weight={brief(weight)}: that of a new observation is a number above 0, or a DataArray"
         )
-    noise = xr.DataArray(np.broadcast_to(fit.noise(), fit.variable.batch_shape), dims=fit.variable.batch_dims)
-    return noise / (1.0 if weight is None else weight) ** 0.5
+    return noise_at(fit, target) / (1.0 if weight is None else weight) ** 0.5
 
 
 def aligned(value: xr.DataArray, given: Any) -> Any:

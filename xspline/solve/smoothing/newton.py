@@ -9,7 +9,6 @@ Scores are in the units of a log-likelihood: a difference of 1 matters, one of 1
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
@@ -37,22 +36,18 @@ class Point(Protocol):
     """A score at one ρ; its derivatives are computed when they are needed."""
 
     @property
-    @abstractmethod
     def value(self) -> float | None:
         """What is minimised; None where only its derivatives are known."""
 
     @property
-    @abstractmethod
     def gradient(self) -> Array:
         """Its derivatives by ρ, [J]."""
 
     @property
-    @abstractmethod
     def hessian(self) -> Array:
         """Its second derivatives by ρ, [J, J]; errors in it make the search longer, not its result worse."""
 
     @property
-    @abstractmethod
     def noise(self) -> float:
         """Rounding errors of the value."""
 
@@ -69,8 +64,6 @@ class State(Generic[P]):
     lower: Array  # [J], lower bounds; they have drawn closer where there was no score
     upper: Array  # [J], likewise
     tried: Array  # [J], the sign of the slope with which a coordinate's bound was tried last, or 0
-    stride: float = 0.0  # least length of a step where the score curves downwards
-    rounding: float = 0.0  # what scores next to each other differ by, where no step gained anything
     converged: bool = False  # False while the search goes on, and where the number of steps ran out
 
     @property
@@ -101,20 +94,17 @@ def minimise(
     hessian = state.point.hessian
     values = [state.point.value]
     for _ in range(STEPS):
-        step, downhill = _newton_step(state, hessian)
+        step = _newton_step(state, hessian)
         if _ends(state.point, step, near, enough) or _stands(values[-4:]):
             return replace(state, converged=True)
         before = state  # first: while a score is computed the point before this one is not held
         state = _advanced(score, before, step, hessian)
         if state.point is before.point:  # what is left is rounding, or gradients that are not the score's
-            lost = max(LOST + state.point.noise, state.rounding)
-            return replace(state, converged=_gain(state.point, step) < lost)
+            return replace(state, converged=_gain(state.point, step) < LOST + state.point.noise)
         values.append(state.point.value)
         moved = state.rho - before.rho
-        # After a whole step downhill: twice as far the next time.
-        state = replace(state, stride=2 * downhill if np.allclose(moved, step) else 0.0)
         if np.max(np.abs(moved)) <= 0.5:  # over so short a step a Hessian changes little
-            step = _newton_step(state, hessian)[0]
+            step = _newton_step(state, hessian)
             if _ends(state.point, step, near, enough):  # which spares the Hessian there
                 return replace(state, converged=True)
         hessian = state.point.hessian
@@ -137,14 +127,13 @@ def _gain(point: Point, step: Array) -> float:
     return abs(float(point.gradient @ step))
 
 
-def _newton_step(state: State[P], hessian: Array) -> tuple[Array, float]:
-    """Return Newton's step of the coordinates that are free, and its length where the score curves downwards.
+def _newton_step(state: State[P], hessian: Array) -> Array:
+    """Return Newton's step of the coordinates that are free, of length 1 at least where the score curves downwards.
 
     Where it would cross a bound it ends there, and the others go where the score is lowest given that.
     """
     free = ~state.at_bound
     step = np.zeros(len(state.rho))
-    downhill = 0.0
     nearest = state.lower - state.rho
     farthest = state.upper - state.rho
     while free.any():
@@ -152,16 +141,15 @@ def _newton_step(state: State[P], hessian: Array) -> tuple[Array, float]:
         least = max(1e-7 * np.abs(values).max(), np.finfo(np.float64).tiny)
         gradient = state.point.gradient[free] + hessian[np.ix_(free, ~free)] @ step[~free]
         along = vectors.T @ gradient / np.maximum(np.abs(values), least)
-        down = (values < 0) & (np.abs(along) < state.stride)
-        along[down] = np.copysign(state.stride, along[down])
-        downhill = float(np.max(np.abs(along), where=values < 0, initial=0.0))
+        down = (values < 0) & (np.abs(along) < 1)
+        along[down] = np.copysign(1, along[down])
         step[free] = -vectors @ np.clip(along, -LONGEST, LONGEST)
         beyond = free & ((step < nearest) | (step > farthest))
         if not beyond.any():
             break
         step[beyond] = np.clip(step, nearest, farthest)[beyond]
         free &= ~beyond
-    return step, downhill
+    return step
 
 
 def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian: Array) -> State[P]:
@@ -182,15 +170,12 @@ def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian
         state = replace(state, lower=trial.lower, upper=trial.upper, tried=tried)
         if _is_better(state, trial) and trial.at_bound[tail].all():
             return replace(trial, tried=state.tried)
-    apart = []
     for halving in range(10):
         trial = _tried(score, state, state.rho + step * 0.5**halving)
         if _is_better(state, trial):
             return trial
-        if state.point.value is not None and trial.point.value is not None:
-            apart.append(abs(trial.point.value - state.point.value))
         state = replace(state, lower=trial.lower, upper=trial.upper)
-    return replace(state, rounding=max(apart[-3:], default=0.0))
+    return state
 
 
 def _tried(score: Callable[[Array], P], state: State[P], rho: Array) -> State[P]:
