@@ -25,6 +25,7 @@ from tests.execution.cases import (
     values,
 )
 from tests.execution.test_reduce import summed, tasks_of
+from tests.sums.cases import partitions
 from xspline.execution import LIMITS, Source, lazy_sums, plan
 
 
@@ -52,7 +53,7 @@ def test_groups_give_the_sums_of_the_whole(chunks: tuple[int, ...], gaps: str) -
     result = summed(grid(chunked(data, chunks)))
     assert_same(result, summed(grid(data)), SPACE)
     if gaps == "none":
-        assert result.gram.partitions == (((0,), (1,), (2,)),)
+        assert partitions(result.gram) == (((0,), (1,), (2,)),)
 
 
 def test_each_block_is_made_once_by_some_tens_of_tasks() -> None:

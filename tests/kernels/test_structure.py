@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.cases import CASES, LAT, LON, SPACE, TIME, block, grid
+from tests.sums.cases import partitions
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.sums import Gram
 
@@ -15,7 +16,7 @@ Partition = tuple[tuple[int, ...], ...]
 
 
 def partition(built: Block, layout: Layout) -> Partition:
-    (sums,) = accumulate(built, layout, SPACE).gram.partitions
+    (sums,) = partitions(accumulate(built, layout, SPACE).gram)
     return tuple(sums)
 
 
@@ -51,9 +52,9 @@ def test_static_mask_of_a_snapshot() -> None:
         for i in range(6)
     ]
     grams = [accumulate(step, layout, SPACE).gram for step in steps]
-    assert {gram.partitions for gram in grams} == {(((LAT, LON), (TIME,)),)}
+    assert {partitions(gram) for gram in grams} == {(((LAT, LON), (TIME,)),)}
     merged = Gram.merge(grams, SPACE.frame)
-    assert merged.partitions == (((LAT, LON), (TIME,)),)
+    assert partitions(merged) == (((LAT, LON), (TIME,)),)
     whole = accumulate(replace(built, values=np.where(land, built.values, np.nan)), layout, SPACE).gram
     np.testing.assert_allclose(merged.to_dense(SPACE.frame), whole.to_dense(SPACE.frame), atol=1e-14)
 
@@ -71,7 +72,7 @@ def test_groups_separate_in_any_combination() -> None:
     built, layout = block("batch first")
     ensemble, land = rng.random((3, 5, 1, 1)) < 0.6, rng.random((1, 1, 8, 9)) < 0.6
     sums = accumulate(replace(built, values=np.where(ensemble & land, built.values, np.nan)), layout, SPACE)
-    assert sums.gram.partitions == (((LAT, LON), (TIME,)),)
+    assert partitions(sums.gram) == (((LAT, LON), (TIME,)),)
     assert [factor.batch for factor in sums.gram.terms[0]] == [(1,), (3,)]
 
 
@@ -111,7 +112,7 @@ def test_per_pixel_batch_with_land() -> None:
 
 def test_pooled_dimension_is_a_multiplicity() -> None:
     gram = accumulate(*block("pooled last"), SPACE).gram
-    assert gram.partitions == ((*SEPARATE, ()),)
+    assert partitions(gram) == ((*SEPARATE, ()),)
     assert gram.terms[0][-1].pairs == 2.0
 
 
@@ -148,6 +149,6 @@ def test_keys_do_not_depend_on_the_order_of_dimensions() -> None:
 def test_equal_blocks_have_equal_keys(name: str) -> None:
     built, layout = block(name, "random")
     grams = [accumulate(built, layout, SPACE, slab=slab).gram for slab in (64, 10**6)]
-    assert grams[0].partitions == grams[1].partitions
+    assert partitions(grams[0]) == partitions(grams[1])
     if len(grams[0].terms) and len(grams[0].terms[0]) > 1:
         assert [f.key for f in grams[0].terms[0]] == [f.key for f in grams[1].terms[0]]

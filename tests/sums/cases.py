@@ -129,6 +129,11 @@ def orientations(first: Sequence[int], second: Sequence[int]) -> set[tuple[tuple
     return {(tuple(i for i, _ in c), tuple(j for _, j in c)) for c in itertools.product(*choices)}
 
 
+def partitions(gram: Gram) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """For each term the axes of its factors."""
+    return tuple(tuple(factor.axes for factor in term) for term in gram.terms)
+
+
 def close(a: np.ndarray, b: np.ndarray, tolerance: float = 1e-12) -> bool:
     scale = max(float(np.max(np.abs(b), initial=0.0)), 1.0)
     return bool(np.max(np.abs(a - b), initial=0.0) <= tolerance * scale)

@@ -9,15 +9,17 @@ zero: each is predicted from those before it that are near, in a random order, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 from scipy.spatial import cKDTree
 
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.nearby import NEIGHBOURS, TAKEN, TOGETHER, Nearby
 from xspline.kriging.pyramid import Array, Index, Pyramid
+from xspline.threads import threads
 
 #: Values before it that each is predicted from: as many as a place has neighbours of the coarsest level.
 EARLIER = NEIGHBOURS[-1]
@@ -26,7 +28,9 @@ EARLIER = NEIGHBOURS[-1]
 class Terms(NamedTuple):
     """The terms that were fitted before, as far as errors of weighted sums need them."""
 
-    functions: Callable[[Array], Array]  # of coordinates [n, d], as [n, P]
+    functions: Callable[
+        [Array], tuple[Array, Index]
+    ]  # of coordinates [n, d]: those not zero, and numbers, [n, q]
     sums: Array  # [P, N], the weighted sums of the functions
     solve: Callable[[Array], Array]  # returns A⁻¹ r of r [P, N]
     weight: float  # of an observation of mean weight in A
@@ -41,9 +45,9 @@ def covariance(field: Nearby, nodes: Array, weights: Array, terms: Terms) -> Arr
     for (share, model), scale, (factors, scaled) in zip(field.models, field.mean_scales, parts, strict=True):
         each = _of_observations(p, factors)
         means.append(p.values[: p.count] @ each[:, :number])
-        left = terms.sums - _summed(field, terms, each[:, :number])
+        left = terms.sums - sum(rows.T @ each[own, :number] for own, rows in _rows(field, terms))
         solved = terms.solve(left)
-        fitted = _rows_times(field, terms, solved)
+        fitted = np.concatenate([rows @ solved for _, rows in _rows(field, terms)])
         each = each[:, number:] + np.sqrt(scale) * terms.weight * p.counts[: p.count, None] * fitted
         places = np.concatenate([at, p.places[: p.count]])
         own = _between(field, model, places, np.concatenate([scaled, -each]))
@@ -97,23 +101,13 @@ def _of_observations(p: Pyramid, items: Array) -> Array:
     return out
 
 
-def _summed(field: Nearby, terms: Terms, factors: Array) -> Array:
-    """Return Φᵀ a of factors [n, N] of observations, [P, N]."""
-    total = np.zeros_like(terms.sums)
-    for first in range(0, len(factors), TAKEN):
+def _rows(field: Nearby, terms: Terms) -> Iterator[tuple[slice, sparse.csr_array]]:
+    """Yield which observations these are, and the functions at them."""
+    for first in range(0, field.pyramid.count, TAKEN):
         own = slice(first, first + TAKEN)
-        total += terms.functions(field.coordinates[own]).T @ factors[own]
-    return total
-
-
-def _rows_times(field: Nearby, terms: Terms, coefficients: Array) -> Array:
-    """Return Φ g of coefficients [P, N] at the observations, [n, N]."""
-    n = field.pyramid.count
-    parts = [
-        terms.functions(field.coordinates[first : first + TAKEN]) @ coefficients
-        for first in range(0, n, TAKEN)
-    ]
-    return np.concatenate(parts)
+        values, number = terms.functions(field.coordinates[own])
+        starts = np.arange(len(values) + 1) * values.shape[1]
+        yield own, sparse.csr_array((values.ravel(), number.ravel(), starts), (len(values), len(terms.sums)))
 
 
 def _between(field: Nearby, model: Model, places: Array, factors: Array) -> Array:
@@ -139,11 +133,12 @@ def _earlier(places: Array) -> tuple[Index, Index]:
     while last < n:
         # About half of a set twice as large, or more, are before.
         start, last = last, min(max(2 * last, 4 * EARLIER), n)
-        tree = cKDTree(places[:last], compact_nodes=False, balanced_tree=False)
+        sets = places[:last], places[start:last]
+        tree, new = (cKDTree(x, compact_nodes=False, balanced_tree=False) for x in sets)
         many = np.arange(1, (min(3 * EARLIER, last) if start else last) + 1)
-        for first in range(start, last, TAKEN):
-            own = np.arange(first, min(first + TAKEN, last))
-            near = tree.query(places[own], many)[1]
+        for first in range(0, last - start, TAKEN):
+            own = start + new.indices[first : first + TAKEN]  # near each other, as are neighbours in memory
+            near = tree.query(places[own], many, workers=threads())[1]
             before = near < own[:, None]
             rank = np.cumsum(before, axis=1)
             row, column = np.nonzero(before & (rank <= EARLIER))

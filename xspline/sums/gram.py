@@ -16,7 +16,7 @@ import numpy as np
 
 from xspline.spaces import Frame
 from xspline.sums.factor import KEY_MODULUS, Factor, multiply_factors, outer
-from xspline.sums.terms import Axes, Term, concatenate_terms, image_of, ordered, term_window, tidy
+from xspline.sums.terms import Term, concatenate_terms, image_of, ordered, term_window, tidy
 from xspline.sums.window import Array, Window, add_into, lengths, take, whole
 
 
@@ -66,11 +66,6 @@ class Gram:
     def nbytes(self) -> int:
         """Bytes of all pair arrays."""
         return sum(factor.nbytes for term in self.terms for factor in term)
-
-    @property
-    def partitions(self) -> tuple[tuple[Axes, ...], ...]:
-        """For each term the axes of its factors."""
-        return tuple(tuple(factor.axes for factor in term) for term in self.terms)
 
     @property
     def batch(self) -> tuple[int, ...]:

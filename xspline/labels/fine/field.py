@@ -236,11 +236,26 @@ class Fine:
                 yield where, np.stack(points, axis=1), self.members[int(k)]
 
 
+def active_functions(space: Space, points: Array) -> tuple[Array, Array]:
+    """Return the functions that are not zero at points [n, d] of the domain, and their numbers, as [n, q] both."""
+    values = np.ones((len(points), 1))
+    number = np.zeros(values.shape, np.int64)
+    for x, features in zip(points.T, space.features, strict=True):
+        cell, z = features.locate(x)
+        everywhere = features.support.everywhere
+        near = features.first[cell][:, None] + np.arange(features.support.near)
+        near = everywhere + near % (features.size - everywhere)
+        own = np.concatenate([near, np.tile(np.arange(everywhere), (len(x), 1))], axis=1)
+        values = (values[:, :, None] * features.features(cell, z)[:, None]).reshape(len(x), -1)
+        number = (number[:, :, None] * features.size + own[:, None]).reshape(len(x), -1)
+    return values, number
+
+
 def rows_of(space: Space, points: Array) -> Array:
-    """Return the functions of a space at points [n, d], as [n, P]."""
-    rows = np.ones((len(points), 1))
-    for j, features in enumerate(space.features):
-        rows = (rows[:, :, None] * features.design(points[:, j])[:, None, :]).reshape(len(points), -1)
+    """Return the functions of a space at points [n, d] of its domain, as [n, P]."""
+    rows = np.zeros((len(points), space.size))
+    values, number = active_functions(space, points)
+    np.add.at(rows, (np.arange(len(points))[:, None], number), values)
     return rows
 
 

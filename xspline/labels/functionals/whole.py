@@ -11,7 +11,7 @@ import numpy as np
 from xspline.kriging import functionals
 from xspline.kriging.functionals import Terms
 from xspline.kriging.nearby import Nearby
-from xspline.labels.fine.field import Fine, rows_of
+from xspline.labels.fine.field import Fine, active_functions
 from xspline.labels.fit import Fit
 from xspline.labels.functionals.marginals import Marginal
 from xspline.labels.uncertainty import MAX_PAIRS
@@ -126,7 +126,7 @@ def _terms(fit: Fit, number: int, sums: Array) -> Terms:
         return float(np.broadcast_to(x, batch).ravel()[number])
 
     return Terms(
-        functools.partial(rows_of, space),
+        functools.partial(active_functions, space),
         sums,
         solve,
         of_member(fit.total.weight / np.maximum(fit.total.count, 1)),

@@ -23,7 +23,7 @@ from xspline.solve.select import NEARLY_SEPARABLE
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, NearReml, OfFit, Reml, Score
 from xspline.solve.smoothing.family import family_for, solver_for
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred, observed_parts
-from xspline.solve.smoothing.newton import RISE, State, minimise
+from xspline.solve.smoothing.newton import LOST, RISE, State, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.smoothing.resolution import Resolution, gap_error, resolution
 from xspline.solve.solution import solve
@@ -205,7 +205,7 @@ class Problem:
         for start in self.other_starts(best):
             with suppress(SingularSystemError):
                 other = self.search(start)
-                if other.point.value is not None and other.point.value < (best.point.value or 0.0) - RISE:
+                if other.point.value is not None and other.point.value < (best.point.value or 0.0) - LOST:
                     best = other
         return best
 

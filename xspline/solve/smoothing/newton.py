@@ -26,7 +26,7 @@ STEPS = 50  # the most that a search takes
 # In units of the log-likelihood, what the score may rise by over a step, and its slope on a bound, for log λ, that
 # counts as none; in log λ, the step that ends a search.
 RISE = 1e-5
-LOST = 1e-3  # what may be left to gain where no step gains anything or three gain as little
+LOST = 0.01  # what may be left to gain where no step gains anything; a tenth of it, what three steps gain to go on
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
 # Share of the rounding errors: a step that promises less is not taken, as gradients are more exact.
 DOUBT = 0.01
@@ -87,27 +87,20 @@ def minimise(
 
     `score` takes ρ to a Point, and raises SingularSystemError where there is no score; at `start`, [J], as the bounds,
     there has to be one. A step of less than `near` ends the search, one that promises less than `enough`, in units of
-    the log-likelihood, and three that have gained less than `LOST`.
+    the log-likelihood, and three that have gained less than a tenth of `LOST`.
     """
     rho = np.clip(start, lower, upper)
     state = State(rho, score(rho), lower, upper, np.zeros(len(rho)))
-    hessian = state.point.hessian
     values = [state.point.value]
     for _ in range(STEPS):
-        step = _newton_step(state, hessian)
+        step = _newton_step(state)
         if _ends(state.point, step, near, enough) or _stands(values[-4:]):
             return replace(state, converged=True)
         before = state  # first: while a score is computed the point before this one is not held
-        state = _advanced(score, before, step, hessian)
+        state = _advanced(score, before, step)
         if state.point is before.point:  # what is left is rounding, or gradients that are not the score's
             return replace(state, converged=_gain(state.point, step) < LOST + state.point.noise)
         values.append(state.point.value)
-        moved = state.rho - before.rho
-        if np.max(np.abs(moved)) <= 0.5:  # over so short a step a Hessian changes little
-            step = _newton_step(state, hessian)
-            if _ends(state.point, step, near, enough):  # which spares the Hessian there
-                return replace(state, converged=True)
-        hessian = state.point.hessian
     return state
 
 
@@ -119,7 +112,7 @@ def _ends(point: Point, step: Array, near: float, enough: float) -> bool:
 def _stands(values: list[float | None]) -> bool:
     """Return whether the last three steps, of which these are the scores, have gained little."""
     known = [value for value in values if value is not None]
-    return len(known) > 3 and known[0] - known[-1] < LOST
+    return len(known) > 3 and known[0] - known[-1] < LOST / 10
 
 
 def _gain(point: Point, step: Array) -> float:
@@ -127,13 +120,14 @@ def _gain(point: Point, step: Array) -> float:
     return abs(float(point.gradient @ step))
 
 
-def _newton_step(state: State[P], hessian: Array) -> Array:
+def _newton_step(state: State[P]) -> Array:
     """Return Newton's step of the coordinates that are free, of length 1 at least where the score curves downwards.
 
     Where it would cross a bound it ends there, and the others go where the score is lowest given that.
     """
     free = ~state.at_bound
     step = np.zeros(len(state.rho))
+    hessian = state.point.hessian
     nearest = state.lower - state.rho
     farthest = state.upper - state.rho
     while free.any():
@@ -152,13 +146,13 @@ def _newton_step(state: State[P], hessian: Array) -> Array:
     return step
 
 
-def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian: Array) -> State[P]:
+def _advanced(score: Callable[[Array], P], state: State[P], step: Array) -> State[P]:
     """Return the search at a place where the score is lower: on the bounds along tails, else after a part of the step.
 
     Where there is no such place the point stays, and bounds may have drawn closer.
     """
     gradient = state.point.gradient
-    curvature = np.diagonal(hessian)
+    curvature = np.diagonal(state.point.hessian)
     # Coordinates along which the score falls as C exp(−|ρ|) does, with little left to fall.
     length = np.abs(gradient) / np.where(curvature > 0, curvature, np.inf)
     tail = (length > 0.6) & (length < 1.7) & (np.abs(gradient) < TAIL) & ~state.at_bound
