@@ -191,14 +191,15 @@ def _choices(
     largest = max(pyramids, key=lambda pyramid: pyramid.count)
     dense, count = largest.count <= DENSE, sum(p.count for p in pyramids)
     very_few, metric = largest.count <= VERY_FEW, largest.metric
-    few, everything, sampled = _windows(pyramids, rows, inner, windows)
+    few, most, sampled = _windows(pyramids, rows, inner, windows)
+    near = None if dense else replace(most, items=[w for w in most.items if not w.levels.any()])
     choices = []
     kinds = [(SLOPED, True), (SMOOTHEST, False)][: 1 + (windows > FEW)]
     for smoothest, may_be_two in [(SMOOTHEST, count >= TWO)] if dense else kinds:
         single, double = (Prior.over(metric, span, places, q, smoothest, floor, very_few) for q in (1, 2))
         priors = (single, double if may_be_two else None)
-        found = single.drawn(everything) if very_few else likeliest(few, everything, priors, count <= SMALL)
-        scales, residuals = sampled.scales(found[0][1]), everything.residuals(found[0][1])
+        found = single.drawn(most) if very_few else likeliest(few, most, near, priors, count <= SMALL)
+        scales, residuals = sampled.scales(found[0][1]), most.residuals(found[0][1])
         scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
         choices.append(_Chosen(tuple(found), scale, freedom, float(scales.mean()), residuals))
     return choices
@@ -275,7 +276,6 @@ def _windows(
         mixed = [i for pair in itertools.zip_longest(*chosen) for i in pair if i is not None]
         small += Windows.of(p, mixed).items
         wide += Windows.of(p, lists[-1]).items
-    few = Windows(largest.spread, small[:FEW])
-    if dense:
-        return few, Windows(largest.spread, everything), Windows(largest.spread, everything)
-    return few, Windows(largest.spread, small), Windows(largest.spread, wide)
+    sets = (small[:FEW], everything, everything) if dense else (small[:FEW], small, wide)
+    few, most, sample = (Windows(largest.spread, items) for items in sets)
+    return few, most, sample

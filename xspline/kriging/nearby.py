@@ -243,8 +243,6 @@ class Nearby:
         columns = arrays["coordinates"], arrays["values"], arrays["weights"]
         metric = np.array(meta["metric"])
         models = tuple((w, Model.of(np.array(x), scales, metric.size)) for w, scales, x in meta["models"])
-        # Files that were written before quarters were told apart have no scales.
-        left, *scales, stretches = (np.atleast_2d(x) for x in meta["calibration"])
         return cls(
             places,
             pyramid_of(*columns, places, metric),
@@ -256,8 +254,8 @@ class Nearby:
             columns[0],
             rows,
             np.array(meta["steps"]),
-            Calibration(left, scales[0] if scales else np.zeros_like(left), stretches),
-            joined=tuple(meta.get("joined", (1.0, 0.0))),
+            Calibration(*(np.array(x) for x in meta["calibration"])),
+            joined=(meta["joined"][0], meta["joined"][1]),
         )
 
     def error_covariance(self) -> tuple[Array, Array, float]:

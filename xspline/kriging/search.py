@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -195,12 +195,13 @@ def _normal_draws(count: int, size: int) -> Array:
 
 
 def likeliest(
-    few: Windows, all_windows: Windows, priors: tuple[Prior, Prior | None], draw: bool
+    few: Windows, all_windows: Windows, near: Windows | None, priors: tuple[Prior, Prior | None], draw: bool
 ) -> list[tuple[float, Model]]:
     """Return the likeliest model at one scale or two, or several with weights.
 
-    Searches from several starts look at `few` windows, the last ones at all. The `priors` are for one scale and two,
-    None where data are too few. With `draw` there are several models, as few data leave open which it is.
+    Searches from several starts look at `few` windows, the last ones at all. As the covariance of means over cells is
+    right to .05, smoothness and noise are then those of windows `near`, without cells, if there are some. The `priors`
+    are for one scale and two, None where data are too few. With `draw` there are several models, as it is open which.
     """
     (single, double), lengths = priors, priors[0].lengths
 
@@ -232,4 +233,8 @@ def likeliest(
         else:
             likely, both = ended(single, likely), ended(double, both)
             prior, best = (double, both) if both.value < likely.value - worth else (single, likely)
+    if near is not None and prior.model(best.x).smoothness.max() < SLOPED + 1e-6:  # else cells tell as much
+        known = np.arange(best.x.size) < best.x.size - prior.scales - 1
+        low, high = (np.where(known, best.x, bounds) for bounds in (prior.low, prior.high))
+        best = replace(prior, low=low, high=high).search(near, best.x)
     return prior.around(best, all_windows) if draw else [(1.0, prior.model(best.x))]

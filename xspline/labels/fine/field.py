@@ -82,11 +82,7 @@ class Fine:
             "fine_sd": (deviation, "standard deviation of the fine field at this scale", dims[:1]),
             "fine_smoothness": (model.smoothness, "smoothness of its Matérn covariance", dims[:1]),
             "fine_length": (lengths, "correlation length, in units of the coordinate", dims),
-            "fine_length_in_labels": (
-                lengths / steps,
-                "correlation length, in distances between labels",
-                dims,
-            ),
+            "fine_length_in_labels": (lengths / steps, "correlation length, in steps of labels", dims),
         }
         own = {dim: coords[dim] for dim in dims}
         return {
