@@ -28,9 +28,7 @@ EARLIER = NEIGHBOURS[-1]
 class Terms(NamedTuple):
     """The terms that were fitted before, as far as errors of weighted sums need them."""
 
-    functions: Callable[
-        [Array], tuple[Array, Index]
-    ]  # of coordinates [n, d]: those not zero, and numbers, [n, q]
+    functions: Callable[[Array], tuple[Array, Index]]  # those not zero at [n, d], and numbers, [n, q]
     sums: Array  # [P, N], the weighted sums of the functions
     solve: Callable[[Array], Array]  # returns A⁻¹ r of r [P, N]
     weight: float  # of an observation of mean weight in A

@@ -46,7 +46,7 @@ class Predicted(NamedTuple):
     mean: Array  # [n]
     variance: Array  # [n], such that ±1.96 roots of it are an interval of 95 %
     trust: Array  # [n], the weights of the observations, added up: about 1 among them and 0 far away
-    noise: Array  # [n], variance of an observation there about the field, over that of all
+    relative_noise: Array  # [n], variance of an observation there about the field, over that of all
 
 
 class Combined(NamedTuple):
@@ -177,8 +177,8 @@ class Nearby:
             near = p.neighbours(centres[first:last], self.wanted)
             combined = self.combined(near, targets[own], factors, blocks, with_variance)
             variance = combined.variance * self.calibration(combined.left, combined.scale) ** 2
-            noise = np.ones(variance.size) if self.is_dense else combined.scale / self.usual_scale
-            out[:, order[own]] = combined.mean, variance, combined.trust, noise
+            relative = np.ones(variance.size) if self.is_dense else combined.scale / self.usual_scale
+            out[:, order[own]] = combined.mean, variance, combined.trust, relative
         return Predicted(*out)
 
     @property

@@ -199,9 +199,10 @@ def likeliest(
 ) -> list[tuple[float, Model]]:
     """Return the likeliest model at one scale or two, or several with weights.
 
-    Searches from several starts look at `few` windows, the last ones at all. As the covariance of means over cells is
-    right to .05, smoothness and noise are then those of windows `near`, without cells, if there are some. The `priors`
-    are for one scale and two, None where data are too few. With `draw` there are several models, as it is open which.
+    Searches from several starts look at `few` windows, the last ones at all. Smoothness and noise of a rough field are
+    then those of the windows `near`, without cells: the covariance of means over cells is right to .05. The `priors`
+    are for one scale and two, None where data are too few. With `draw` there are several models, as few data leave open
+    which it is.
     """
     (single, double), lengths = priors, priors[0].lengths
 

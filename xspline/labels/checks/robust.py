@@ -160,7 +160,7 @@ def _contradicted(fit: Fit, observed: Observations, marked: Array) -> Array:
         predicted = member.predict(points, {}, with_variance=True)
         # The noise is that of an observation of mean weight.
         weights = sample.root[where] ** 2 / np.mean(sample.root[others] ** 2)
-        expected = np.sqrt(predicted.variance + member.noise * predicted.noise / weights)
+        expected = np.sqrt(predicted.variance + member.noise * predicted.relative_noise / weights)
         wrong[where] = np.abs(values - predicted.mean) > SURELY * expected
     return wrong
 
