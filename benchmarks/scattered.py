@@ -2,7 +2,8 @@
 
 Sparse: CSR rows from `BSpline.design_matrix` of each coordinate, then Phi'Phi and Phi'y of scipy.sparse. Dense:
 rows of Phi in batches. Both are timed on the first observations only, as their cost is proportional to the
-number, and with the formation of Phi and without. Times are CPU seconds, which count every thread.
+number, and with the formation of Phi and without. Times are CPU seconds, which count every thread. A last table has
+the wall seconds of labelled observations in chunks, on one thread and on two.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import dask
 import numpy as np
 import scipy.sparse
+import xarray as xr
 from scipy.interpolate import BSpline as SciPySpline
 
 import xspline as xs
@@ -147,6 +150,30 @@ def rates(block: Block, repeat: int) -> None:
     )
 
 
+def in_threads(count: int, chunks: int, repeat: int) -> None:
+    """Wall seconds of the statistics of float32 observations in Dask chunks, by one thread and by two, in turns."""
+    rng, space = np.random.default_rng(2), space_of(8)
+    names = tuple(space.names)
+    places = {name: ("obs", rng.uniform(size=count).astype(np.float32)) for name in names}
+    values = rng.normal(size=count).astype(np.float32)
+    data = xr.DataArray(values, dims="obs", coords=places).chunk(obs=-(-count // chunks))
+
+    def statistics_by(threads: int) -> None:
+        with dask.config.set(scheduler="threads", num_workers=threads):
+            data.spline.statistics(space)
+
+    clock = Clock()
+    for _ in range(repeat + 1):
+        for threads in (1, 2):
+            clock.call(str(threads), lambda threads=threads: statistics_by(threads))
+    walls = {name: statistics.median(times[1:]) for name, times in clock.wall.items()}
+    measure.table(
+        f"scattered: {count:,} float32 observations in {chunks} chunks in memory",
+        ("threads", "wall s", "million/s", "times one"),
+        [(name, wall, count / wall / 1e6, walls["1"] / wall) for name, wall in walls.items()],
+    )
+
+
 def run(args: argparse.Namespace) -> None:
     count = args.observations or (20_000 if args.quick else 1_000_000)
     rng, repeat = np.random.default_rng(0), 1 if args.quick else args.repeat
@@ -154,3 +181,4 @@ def run(args: argparse.Namespace) -> None:
     block = Block(280.0 + np.sin(6 * x) * y + z + rng.normal(size=count), (x, y, z))
     rates(block, repeat)
     against(block, space_of(8), repeat, (min(count, 50_000), min(count, 20_000)))
+    in_threads(16 * count, 16, repeat)

@@ -9,6 +9,7 @@ batch dimensions.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -130,8 +131,8 @@ def count_true(mask: Array, xp: Any) -> int:
     return int(xp.sum(xp.astype(mask, xp.int64)))
 
 
-class Scratch:
-    """Memory that is used again: new memory is slow on Dask's workers, whose allocator gives it back at once."""
+class Scratch(threading.local):
+    """Memory that a thread uses again: new memory is slow on Dask's workers, whose allocator gives it back at once."""
 
     def __init__(self) -> None:
         self._memory = np.empty(0)

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from xspline.kernels.block import Array, Bools, Floats, Scratch, native, to_host, to_namespace
+from xspline.kernels.block import Array, Bools, Floats, native, to_host, to_namespace
 from xspline.kernels.engines import contract
 from xspline.kernels.points.cells import Cells, CellTotals, take
 from xspline.kernels.points.tiles import Tiles, TileTotals
@@ -26,21 +26,24 @@ class SumsBySlab:
 
     Other groups than those of `component` have extent 1 and vanish, except batch axes. There are pairs (G) if `pairs`,
     else moments (h). `last` is the slab axis whose coefficients are the last of the total, as they are of what is
-    added.
+    added; its pairs are `folded` where it has one cell (`Rows.folded`).
     """
 
     def __init__(self, walk: Walk, component: Component, pairs: bool, last: int | None = None) -> None:
         self.walk, self.component, self.pairs, self.last = walk, component, pairs, last
         self.order = sorted(range(len(walk.slab_axes)), key=lambda i: (i == last, i))
+        ends = [] if last is None else [walk.space.features[a] for a in walk.slab_axes[last].coefficient_axes]
+        self.folded = pairs and walk.on_host and len(ends) == 1 and ends[0].cells == 1
         lengths: list[int] = []
         for i in self.order:
             axis = walk.slab_axes[i]
             if axis.is_batch:
                 lengths.append(walk.lengths[i] if axis.group in component else 1)
+            elif i == last and self.folded:
+                lengths += [1, math.comb(ends[0].size + 1, 2)]
             elif axis.group in component:
                 for a in axis.coefficient_axes:
                     lengths += [walk.ranges[a].extent, walk.space.features[a].support.depth(pairs)]
-        self.scratch = Scratch(), Scratch()
         self.total = walk.xp.zeros(tuple(lengths), dtype=walk.xp.float64, device=walk.device)
 
     def add(self, slab: Array, box: SlabBox) -> None:
@@ -58,7 +61,8 @@ class SumsBySlab:
                 spans = [box.spans[i] if axis.group in component else slice(0, 1)]
             elif axis.group in component:
                 r = walk.rows(i, box.rows[i])
-                r = r.paired() if self.pairs else r
+                if self.pairs:
+                    r = r.folded() if i == self.last and self.folded else r.paired()
                 spans = r.spans
             rows.append(r)
             places += spans
@@ -68,7 +72,7 @@ class SumsBySlab:
             rows[-1] = None
             if isinstance(part, np.ndarray) and part.flags.c_contiguous:
                 target = part.reshape(lengths)
-        sums = contract(slab, rows, walk.engine, target, self.scratch)
+        sums = contract(slab, rows, walk.engine, target)
         if target is None:
             self.total[tuple(places)] += walk.xp.reshape(sums, part.shape)
 
@@ -88,10 +92,24 @@ class SumsBySlab:
                     position += 2
         firsts = [functions[a] for a in sorted(functions)]
         order = [*firsts, *(first + 1 for first in firsts), *(batch[b] for b in sorted(batch))]
+        if self.folded:
+            return _unfolded(total, order)
         out, ndim = np.transpose(total, order), len(firsts)
         if not self.pairs:
             out = out.reshape(out.shape[:ndim] + out.shape[2 * ndim :])
         return np.asarray(out, order="C")
+
+
+def _unfolded(total: Floats, order: Sequence[int]) -> Floats:
+    """The axes of a total in this order, where the pairs of the last two, [1, K (K + 1) / 2], are [K, K]: (a, o)."""
+    size = math.isqrt(2 * total.shape[-1])
+    shape = (*total.shape[:-2], size, size)
+    out, begin = np.zeros([shape[i] for i in order]), 0
+    stored = np.transpose(out, np.argsort(order))
+    for a in range(size):
+        stored[..., a, : size - a] = total[..., 0, begin : begin + size - a]
+        begin += size - a
+    return out
 
 
 class SumsByCell:

@@ -62,17 +62,14 @@ def engine_of_size(array: Array, layout: Layout, space: Space, shape: Sequence[i
     return "namespace" if small and isinstance(array, np.ndarray) else None
 
 
-def contract(
-    array: Array,
-    rows: Sequence[Rows | None],
-    engine: Engine,
-    out: Array | None = None,
-    scratch: Sequence[Scratch] = (),
-) -> Array:
+SCRATCH = Scratch(), Scratch()  # one is read while the other is written
+
+
+def contract(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Array | None = None) -> Array:
     """Scatter every axis that has rows, the cheapest order first; axes without (batch) stay.
 
     Where `out` is given, C-contiguous and of the shape of the result, it is added to and returned. All else that is
-    made on the host lies in the memory of two pieces of `scratch` in turns, if they are given.
+    made on the host lies in memory that this thread uses again: it is used before the next call.
     """
     pooled = tuple(i for i, r in enumerate(rows) if r is not None and not r.functions)
     if pooled:
@@ -82,8 +79,8 @@ def contract(
     order = cheapest_order(tuple(array.shape), costs)
     for step, axis in enumerate(order, 1):
         target = out if step == len(order) else None
-        if target is None and scratch and isinstance(array, np.ndarray):
-            target = scratch[step % 2].take(
+        if target is None and isinstance(array, np.ndarray):
+            target = SCRATCH[step % 2].take(
                 (*array.shape[:axis], active[axis].extent, *array.shape[axis + 1 :])
             )
             target.fill(0.0)

@@ -145,6 +145,11 @@ class Rows:
         """The same rows, for pairs."""
         return replace(self, pairs=True)
 
+    def folded(self) -> Rows:
+        """The same rows, of an axis of one cell, for pairs side by side, without places for those that none has."""
+        support = Support(1, self.supports[0].width - 1)
+        return replace(self, pairs=True, supports=(support,), extents=(1,))
+
     @property
     def functions(self) -> tuple[int, ...]:
         """Per axis, number of active functions."""

@@ -31,8 +31,7 @@ class CompiledSweeper:
     The sums of a sweep are those of the last one's memory: they are used before the next.
     """
 
-    def __init__(self) -> None:
-        self._scratch = Scratch()
+    _scratch = Scratch()
 
     def per_line(self, rows: Rows) -> int:
         """Entries of a slab that one line stands for: sums of pairs may take more memory than a slab, 4 to 12 MiB.
@@ -136,7 +135,7 @@ class Sweep:
     def _pairs(self) -> Floats:
         """The second sweep: pairs [k.., o.., b..] of a mask that does not separate."""
         out = SumsBySlab(self.walk, self.walk.groups, pairs=True, last=self.index)
-        rows = self.rows.paired()
+        rows = self.rows.folded() if out.folded else self.rows.paired()
         for box in self._boxes():
             out.add(self._swept(box, rows, None).sums, box)
         return out.finish()

@@ -62,31 +62,50 @@ def term_window(term: Term) -> Window:
 def image_of(factor: Factor, vectors: Sequence[Array], frame: Frame) -> Array:
     """Product with the outer product of one vector per axis, on the factor's window: [k.., b..].
 
-    Each axis' pairs are symmetric on their own, so they are summed axis by axis:
-    Σ over o of pairs[k, o] v[k + o], and of the same pairs from their second members.
+    Each axis' pairs are symmetric on their own, so they are summed axis by axis. Those whose vectors are mostly zero
+    come first, as a constant is one function of a Fourier series: they leave less to read. Else the first axis does,
+    as what is read then lies side by side.
     """
     factor = factor.padded(frame)
     out, count = factor.pairs, len(factor.axes)
-    for position in range(count):  # the first axis first: what is read then lies side by side
+    left = list(range(count))
+    for position in sorted(left, key=lambda p: np.mean(vectors[factor.axes[p]] != 0)):
         axis, (start, length) = factor.axes[position], factor.window[position]
         size, offsets = frame.sizes[axis], factor.offsets[position]
         around = frame.periodic[axis] and length == size  # pairs reach around the circle
         v = vectors[axis][(start + np.arange(length + (offsets - 1 if around else 0))) % size]
-        pairs = np.moveaxis(out, (position, count), (0, 1))
-        image, v = np.zeros((v.size, *pairs.shape[2:])), v.reshape(-1, *(1,) * (pairs.ndim - 2))
-        products = np.empty((length, *pairs.shape[2:]))  # used again: new memory is slow on Dask's workers
-        for o in range(offsets):
-            first, second = members_on_line(frame, axis, length, around, o)
-            product = products[: first.stop - first.start]
-            image[first] += np.multiply(pairs[first, o], v[second], out=product)
-            if o:
-                np.multiply(pairs[first, o], v[first], out=product)
-                image[second] += (
-                    product if second.stop - second.start == len(product) else product.sum(axis=0)
-                )
+        members = [members_on_line(frame, axis, length, around, o) for o in range(offsets)]
+        pairs = np.moveaxis(out, (position, count + left.index(position)), (0, 1))
+        image = _image_along(pairs, v, members)
         image[: v.size - length] += image[length:]
         out = np.moveaxis(image[:length], 0, position)
+        left.remove(position)
     return np.asarray(out, order="C")  # keeps a multiplicity's shape ()
+
+
+def _image_along(pairs: Array, v: Array, members: Sequence[tuple[slice, slice]]) -> Array:
+    """Σ over o of pairs[k, o] v[k + o], and of the same pairs from their second members: [k, ..].
+
+    `members` are the first and the second members of the pairs of each offset o; one second for all firsts where
+    functions are active everywhere. Leading and trailing zeros of v are passed over.
+    """
+    image = np.zeros((v.size, *pairs.shape[2:]))
+    products = np.empty((len(pairs), *pairs.shape[2:]))  # used again: new memory is slow on Dask's workers
+    for o, (first, second) in enumerate(members):
+        count = first.stop - first.start
+        for rows, columns in [(first, second), (second, first)][: 1 + (o > 0)]:
+            weights = np.broadcast_to(v[columns], count)
+            known = np.flatnonzero(weights)
+            if not known.size:
+                continue
+            part = slice(known[0], known[-1] + 1)
+            own, weights = pairs[first, o][part], weights[part].reshape(-1, *(1,) * (pairs.ndim - 2))
+            product = np.multiply(own, weights, out=products[: len(own)])
+            if rows.stop - rows.start == count:
+                image[rows][part] += product
+            else:
+                image[rows] += product.sum(axis=0)
+    return image
 
 
 # --- a short list with the same sum
