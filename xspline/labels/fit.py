@@ -291,26 +291,26 @@ class Fit:
         """How far from evenly the data and the penalty determine each field, see :func:`xspline.solve.condition`."""
         return condition(self.total, self.space, self.solved.factorisation)
 
-    def _as_independent(self, rss: np.ndarray) -> tuple[Sums, np.ndarray, dict[str, np.ndarray]]:
-        """Return sums and Σw e² that take no memory into account, and what is to be said of it."""
-        sums = self.statistics.total(self.name)
-        if self.rho is None:
-            return sums, rss, {}
-        c, frame = np.where(self.solved.determined, self.solved.coefficients, np.nan), self.space.frame
-        with np.errstate(divide="ignore", invalid="ignore"):
-            effective = self.total.weight * sums.count / sums.weight
-        return sums, sums.rss(sums.centred(c, frame), frame), {"ar1": self.rho, "effective": effective}
-
-    def summary(self) -> xr.Dataset:
-        """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
-        variable, factorisation = self.variable, self.solved.factorisation
-        edf, rss = self.edf_and_rss
+    def _as_independent(self) -> tuple[Sums, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Return sums, edf and Σw e², with a fine field and without memory, and what is to be said of memory."""
+        sums, (edf, rss) = self.statistics.total(self.name), self.edf_and_rss
         if self.fine is not None:
             count = np.asarray(self.total.count)
             leverage, square = self.fine.residuals(count.shape)
             edf = np.minimum(edf + leverage * count, count)
             rss = np.where(np.isnan(square), rss, square * self.total.weight)
-        sums, rss, remembered = self._as_independent(rss)
+        if self.rho is None:
+            return sums, edf, rss, {}
+        c, frame = np.where(self.solved.determined, self.solved.coefficients, np.nan), self.space.frame
+        with np.errstate(divide="ignore", invalid="ignore"):
+            effective = self.total.weight * sums.count / sums.weight
+        rss = sums.rss(sums.centred(c, frame), frame)
+        return sums, edf, rss, {"ar1": self.rho, "effective": effective}
+
+    def summary(self) -> xr.Dataset:
+        """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
+        variable, factorisation = self.variable, self.solved.factorisation
+        sums, edf, rss, remembered = self._as_independent()
         with np.errstate(divide="ignore", invalid="ignore"):
             values = {
                 "count": sums.count,
