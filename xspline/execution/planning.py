@@ -142,19 +142,16 @@ class Plan:
         contents = {"Data and tasks": notebook.table(self._facts()), "Costs": costs}
         return notebook.page("xspline.Plan", f"of {self.label}", contents, repr(self))
 
-    @property
-    def _fine(self) -> str:
-        return f"of neighbours: {self.fine_seconds:.2g} s and {format_bytes(self.fine_bytes)} more where fit was called"
-
     def _facts(self) -> list[tuple[str, str]]:
         sizes = " × ".join(f"{name} {n}" for name, n in self.coefficients.items())
         merged = f", merged {' then '.join(map(str, self.fan_in))} at a time" if self.fan_in else ""
+        fine = f"of neighbours: {self.fine_seconds:.2g} s and {format_bytes(self.fine_bytes)} more where fit was called"
         return [
             ("data", f"{self.label}: {_times(self.shape)} {self.dtype}, {format_bytes(self.nbytes)}"),
             ("read", f"{self.tier}, {_times(self.chunks)} values at a time"),
             ("coefficients", f"{self.size} = {sizes}"),
             *([("code", self.code)] if self.code else []),
-            *([("fine field", self._fine)] if self.fine_bytes else []),
+            *([("fine field", fine)] if self.fine_bytes else []),
             ("fits", f"{self.batch} independent fits" if self.batch > 1 else "one"),
             *([("parts", f"{self.holders}, one for each holder")] if self.holders > 1 else []),
             ("tasks", f"{self.tasks} of Dask{merged}" if self.tasks else "none, computed here at once"),

@@ -26,7 +26,8 @@ from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import units_of
 from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import ROOT, Covariance, along_roots
-from xspline.spaces import Polynomial, Space, Union
+from xspline.spaces import Polynomial, Space
+from xspline.spaces.basis import terms_of
 from xspline.spaces.conversions import are_one, converted, degrees_in
 
 #: Mean radius of the Earth in metres (IUGG R1).
@@ -88,8 +89,7 @@ def constant_along(fits: Mapping[str, Fit], orders: Mapping[str, int], *given: A
     space, selected = first.space, first.selected
     once = first.whole is None and all(x is None for x in given)
     for name, order in orders.items() if once else ():
-        basis = space.basis(name)
-        terms = basis.terms if isinstance(basis, Union) else (basis,)
+        terms = terms_of(space.basis(name))
         if selected.get(name) == Polynomial.__name__:
             terms = tuple(term for term in terms if isinstance(term, Polynomial))
         if all(isinstance(term, Polynomial) and term.degree <= order for term in terms):

@@ -72,16 +72,14 @@ class Field(FieldBase[Data]):
         request = Request(as_penalty(penalty, statistics.space), solver, device)
         if holders and (wanted := differing(statistics, **holders)) is not None:
             statistics, fits = solve_differing(statistics, wanted, request)
-            if warns:
-                findings.warn_of(fits)
-            return cls(statistics, fits, request)
-        if isinstance(request.penalty, SolvedApart):
+        elif isinstance(request.penalty, SolvedApart):
             statistics._check_independent("a Physics penalty")
             return request.penalty.field(statistics, request)
-        if statistics.is_lazy:
+        elif statistics.is_lazy:
             return cls(statistics, lazy_fits(statistics, request), request)
-        penalties = dict.fromkeys(statistics.variables, request.penalty)
-        fits = solve_variables(statistics, penalties, solver, device, as_one=as_one)
+        else:
+            penalties = dict.fromkeys(statistics.variables, request.penalty)
+            fits = solve_variables(statistics, penalties, solver, device, as_one=as_one)
         if warns:
             findings.warn_of(fits)
         return cls(statistics, fits, request)
@@ -137,8 +135,7 @@ class Field(FieldBase[Data]):
     @functools.cached_property
     def _solved(self) -> Mapping[str, Fit]:
         """The fits with their solutions; those that were read from a file are solved again, once."""
-        if self.is_lazy:
-            raise ValueError("this field is still lazy (compute=False); call .compute() first")
+        self._check_computed()
         if all(fit.solution is not None for fit in self.fits.values()):
             return self.fits
         penalties = {name: fit.penalty for name, fit in self.fits.items() if fit.penalty is not None}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Self, overload
 
 import numpy as np
@@ -48,6 +47,8 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
     statistics: Statistics[Data]
     fits: Mapping[str, Fit]
     _request: Request  # penalty, solver and device that were requested
+    # Covariances in pair form that were asked for, by the variable and what was requested.
+    _covariances: dict[tuple[str, Requested], Covariance] = field(default_factory=dict, init=False)
 
     @property
     def coefficients(self) -> Data:
@@ -77,22 +78,6 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
                 f"{what} goes with the coefficients of a single field, and beside these there is a fine one, as of "
                 f"fit() without bases; {instead}"
             )
-
-    def _check_alike(self, what: str) -> None:
-        """Raise ValueError where errors remember, or holders have offsets, which `what` does not know of."""
-        self.statistics._check_independent(what)
-        if any(fit.levels is not None and fit.levels.offsets for fit in self.fits.values()):
-            raise ValueError(
-                f"{what} does not know of the offsets of holders, which the observations have and their errors follow "
-                "from; solve without offsets='holders', with noise= alone if need be"
-            )
-
-    @property
-    def _solver_used(self) -> str | None:
-        """The one solver of all variables, whose draws follow from their seed; None where there is none."""
-        solved = [fit.solution for fit in self.fits.values() if fit.solution is not None]
-        names = {solution.factorisation.choice.name for solution in solved}
-        return names.pop() if len(names) == 1 and names <= SOLVERS.keys() else None
 
     def compute(self) -> Self:
         """Return the same with its coefficients in memory."""
@@ -545,7 +530,12 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
     def _about_equation(self, what: str, text: str | Sequence[str], **arguments: Any) -> Any:
         """Return what a function of the room of equations says of this field."""
         self._check_single(what, f"write xs.{what}(data, {text!r}), or fit(..., fine=False).{what}(...)")
-        self._check_alike(what)
+        self.statistics._check_independent(what)
+        if any(fit.levels is not None and fit.levels.offsets for fit in self.fits.values()):
+            raise ValueError(
+                f"{what} does not know of the offsets of holders, which the observations have and their errors follow "
+                "from; solve without offsets='holders', with noise= alone if need be"
+            )
         return ABOUT_EQUATIONS[what](self, text, **arguments)
 
     def to_dataset(self) -> xr.Dataset:
@@ -553,6 +543,10 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         if self.is_lazy:
             return self.compute().to_dataset()
         dataset, penalty = self.statistics.to_dataset(), self._request.penalty
+        # The one solver of all variables, if there is one: draws follow from their seed and from it.
+        solved = [fit.solution for fit in self.fits.values() if fit.solution is not None]
+        used = {solution.factorisation.choice.name for solution in solved}
+        solver = used.pop() if len(used) == 1 and used <= SOLVERS.keys() else None
         meta = json.loads(dataset.attrs[files.ATTRIBUTE]) | {
             "content": "field",
             "asked": penalty if isinstance(penalty, str) else penalty.to_dict(),
@@ -560,7 +554,7 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
             "choices": {name: dict(fit.choice) for name, fit in self.fits.items() if fit.choice},
             "residuals": {name: dict(fit.residuals) for name, fit in self.fits.items() if fit.residuals},
             "robust": {name: dict(fit.robust) for name, fit in self.fits.items() if fit.robust},
-            "solver": self._request.solver or self._solver_used,
+            "solver": self._request.solver or solver,
             "selected": next(iter(self.fits.values())).selected,
             "members": self._members,
         }
@@ -605,11 +599,6 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
             return evaluation.evaluate(fit, target, orders, device, self._covariance(fit.name, requested))
 
         return self._each(error)
-
-    @functools.cached_property
-    def _covariances(self) -> dict[tuple[str, Requested], Covariance]:
-        """Covariances in pair form by variable and what was requested, remembered."""
-        return {}
 
     def _covariance(self, name: str, requested: Requested) -> Covariance:
         """Return the covariance of one variable's coefficients."""

@@ -144,14 +144,12 @@ class Fit:
         """The sums of each part, in the order of the statistics."""
         return [part.sums[self.name] for part in self.statistics.parts]
 
-    @property
+    @functools.cached_property
     def total(self) -> Sums:
         """The sums of all parts, with R⁻¹ between observations whose errors remember."""
-        return self.statistics.total(self.name) if self.rho is None else self._whitened
-
-    @functools.cached_property
-    def _whitened(self) -> Sums:
-        return whitened(self.statistics._complete(self.name), np.asarray(self.rho), self.space.frame)
+        if self.rho is None:
+            return self.statistics.total(self.name)
+        return whitened(self.statistics._complete(self.name), self.rho, self.space.frame)
 
     @functools.cached_property
     def border(self) -> Border | None:
@@ -274,18 +272,6 @@ class Fit:
             edf = edf + self.border.edf
         return edf, np.where(determined, solution.rss, np.nan)
 
-    @property
-    def _edf_and_rss_of_all(self) -> tuple[np.ndarray, np.ndarray]:
-        """As `edf_and_rss`, with the fine field if there is one."""
-        edf, rss = self.edf_and_rss
-        if self.fine is None:
-            return edf, rss
-        count = np.asarray(self.total.count)
-        leverage, square = self.fine.residuals(count.shape)
-        return np.minimum(edf + leverage * count, count), np.where(
-            np.isnan(square), rss, square * self.total.weight
-        )
-
     def sigma(self) -> np.ndarray:
         """√(Σw e²/(count − edf)), the standard deviation of an observation of weight 1, over batch dimensions."""
         edf, rss = self.edf_and_rss
@@ -305,21 +291,26 @@ class Fit:
         """How far from evenly the data and the penalty determine each field, see :func:`xspline.solve.condition`."""
         return condition(self.total, self.space, self.solved.factorisation)
 
-    def _as_independent(self, rss: np.ndarray) -> tuple[Sums, np.ndarray, dict[str, np.ndarray]]:
-        """Return sums and Σw e² that take no memory into account, and what is to be said of it."""
-        sums = self.statistics.total(self.name)
+    def _as_independent(self) -> tuple[Sums, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Return sums, edf and Σw e², with a fine field and without memory, and what is to be said of memory."""
+        sums, (edf, rss) = self.statistics.total(self.name), self.edf_and_rss
+        if self.fine is not None:
+            count = np.asarray(self.total.count)
+            leverage, square = self.fine.residuals(count.shape)
+            edf = np.minimum(edf + leverage * count, count)
+            rss = np.where(np.isnan(square), rss, square * self.total.weight)
         if self.rho is None:
-            return sums, rss, {}
+            return sums, edf, rss, {}
         c, frame = np.where(self.solved.determined, self.solved.coefficients, np.nan), self.space.frame
         with np.errstate(divide="ignore", invalid="ignore"):
             effective = self.total.weight * sums.count / sums.weight
-        return sums, sums.rss(sums.centred(c, frame), frame), {"ar1": self.rho, "effective": effective}
+        rss = sums.rss(sums.centred(c, frame), frame)
+        return sums, edf, rss, {"ar1": self.rho, "effective": effective}
 
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
         variable, factorisation = self.variable, self.solved.factorisation
-        edf, rss = self._edf_and_rss_of_all
-        sums, rss, remembered = self._as_independent(rss)
+        sums, edf, rss, remembered = self._as_independent()
         with np.errstate(divide="ignore", invalid="ignore"):
             values = {
                 "count": sums.count,
@@ -515,7 +506,7 @@ def _remembering(
         # Where errors are alike in space, functions take more of them; at first that is not told from what remembers.
         inflation = np.maximum(fit.scores.inflation, 1.0) if by_parts and rho.any() else 1.0
         rho = np.tanh(Likelihood(sums, space, penalty, solver, resources, inflation=inflation).maximum()[0])
-        settles = by_parts or is_choice(requested)
+        settles = by_parts or criterion_of(requested) is not None
         given = not settles or bool(np.max(np.abs(rho - before), initial=0.0) < 0.01)
     return fit
 
@@ -553,11 +544,6 @@ def weak_members(sums: Sums, space: Space, penalty: Penalty, solution: Solution)
     return weak if weak.any() else None
 
 
-def is_choice(penalty: RequestedPenalty) -> bool:
-    """Return whether a criterion is to choose the penalty or its strengths."""
-    return isinstance(penalty, str) or bool(penalty.criterion)
-
-
 def solution_of(
     total: Sums,
     space: Space,
@@ -569,7 +555,7 @@ def solution_of(
     as_one: Callable[[np.ndarray], float] | None = None,
 ) -> tuple[Solution, Penalty, dict[str, Any]]:
     """Return the solution for one variable, its penalty, and how that was chosen, as plain data; see `choose`."""
-    if isinstance(requested, Penalty) and not is_choice(requested):
+    if isinstance(requested, Penalty) and requested.criterion is None:
         return solve(total, space, requested, solver, shared, resources), requested, {}
     smoothing = choose(
         total, space, requested, solver=solver, parts=parts, resources=resources, as_one=as_one
@@ -599,7 +585,7 @@ def solution_of(
 def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
     """Return the fits of every variable with coefficients as Dask arrays of one block, solved on a worker."""
     space, penalty = statistics.space, request.penalty
-    known = penalty if isinstance(penalty, Penalty) and not is_choice(penalty) else None
+    known = penalty if isinstance(penalty, Penalty) and penalty.criterion is None else None
     fits = {}
     for name, variable in statistics.variables.items():
         coefficients = execution.deferred(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,6 +57,9 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
     _chunks: Mapping[Hashable, Any] | None = None
     # The data behind sums that are not computed yet, to name places in errors.
     _pending: Mapping[str, xr.DataArray] = field(default_factory=dict)
+    # Sums that were asked for: totals by the variable and whether the edges of parts are joined, and `_cumulated`.
+    _totals: dict[tuple[str, bool], Sums] = field(default_factory=dict, init=False)
+    _cumulated_sums: dict[str, list[Sums]] = field(default_factory=dict, init=False)
 
     @property
     def is_lazy(self) -> bool:
@@ -93,10 +95,6 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
             )
         return self
 
-    @functools.cached_property
-    def _total_cache(self) -> dict[tuple[str, bool], Sums]:
-        return {}  # by the variable, and whether the edges of its parts are joined
-
     def total(self, name: str) -> Sums:
         """Return the sum over parts of one variable, folded in the order of their digests."""
         self._check_computed()
@@ -105,20 +103,19 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
                 "no part is left in these statistics: all of them were taken out again, so there is nothing to fit; "
                 "keep one, or merge statistics of some data first"
             )
-        if (name, False) not in self._total_cache:
+        if (name, False) not in self._totals:
             ordered = sorted(self.parts, key=lambda part: part.digest)
             parts = [part.sums[name] for part in ordered]
-            self._total_cache[name, False] = Sums.merge(parts, self.space.frame)
-        return self._total_cache[name, False]
+            self._totals[name, False] = Sums.merge(parts, self.space.frame)
+        return self._totals[name, False]
 
     def _complete(self, name: str) -> Sums:
         """Return the total of one variable with the edges of all parts joined, where errors remember."""
-        if (name, True) not in self._total_cache:
+        if (name, True) not in self._totals:
             many = len(self.periods) > 1
-            self._total_cache[name, True] = (
-                self._cumulated(name)[-1] if many else closed(self.total(name), self.space)
-            )
-        return self._total_cache[name, True]
+            total = self._cumulated(name)[-1] if many else closed(self.total(name), self.space)
+            self._totals[name, True] = total
+        return self._totals[name, True]
 
     @property
     def _decides(self) -> bool:
@@ -128,7 +125,7 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
     def _cumulated(self, name: str) -> list[Sums]:
         """Return the sums of the first part, of the first two, and so on; parts of one period, by "auto", are one."""
         self._check_several()
-        if name not in self._cumulated_cache:
+        if name not in self._cumulated_sums:
             groups: dict[Any, list[Sums]] = {}
             for part in self.parts:
                 key = tuple(part.provenance["period"]) if self._is_in_periods else part.digest
@@ -137,12 +134,8 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
             for key in keys:
                 merged = Sums.merge([*sums[-1:], *groups[key]], self.space.frame)
                 sums.append(closed(merged, self.space, is_last=key == keys[-1]))
-            self._cumulated_cache[name] = sums
-        return self._cumulated_cache[name]
-
-    @functools.cached_property
-    def _cumulated_cache(self) -> dict[str, list[Sums]]:
-        return {}
+            self._cumulated_sums[name] = sums
+        return self._cumulated_sums[name]
 
     @property
     def periods(self) -> list[tuple[float, float, str, str]]:

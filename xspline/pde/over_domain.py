@@ -73,10 +73,15 @@ def over_domain(
         raise Unsuitable(
             "a term of this field was selected, so that it is no fit of the data; ask the whole field"
         )
-    _check_powers(equations)
+    powers = list(dict.fromkeys(power for equation in equations for power in equation.terms))
+    exponents = {power.parameter: power for power in reversed(powers)}
+    for power in powers:
+        if (other := exponents[power.parameter]) != power:
+            raise Unsuitable(
+                f"{power.parameter} enters as {other} and as {power}; use one power in all equations"
+            )
     for remark_of_space in low_degrees(equations, field.space, ENOUGH):
         warn(remark_of_space)
-    powers = list(dict.fromkeys(power for equation in equations for power in equation.terms))
     members = [
         _estimates(problem_of(field, equations, names, given, variables, index), method)
         if all(_tells(field, name, index) for name in variables)
@@ -91,16 +96,6 @@ def _tells(field: Field[Any], name: str, index: tuple[int, ...]) -> bool:
     if not np.isfinite(field.fits[name].coefficients[(..., *index)]).all():
         return False
     return not index or float(member(centred(field.fits[name].total, field.space), index).power) > 0
-
-
-def _check_powers(equations: Sequence[Equation]) -> None:
-    exponents: dict[str, Power] = {}
-    for power in (power for equation in equations for power in equation.terms):
-        other = exponents.setdefault(power.parameter, power)
-        if other != power:
-            raise Unsuitable(
-                f"{power.parameter} enters as {other} and as {power}; use one power in all equations"
-            )
 
 
 def _estimates(problem: EquationProblem, method: str) -> Estimates:

@@ -133,8 +133,7 @@ def recover(
         raise ValueError(
             f"method={method!r} is unknown; use {', '.join(map(repr, METHODS[:-1]))} or {METHODS[-1]!r}"
         )
-    if field.is_lazy:
-        raise ValueError("this field is still lazy (compute=False); call .compute() first")
+    field._check_computed()
     given = checked_known(known)
     names = _names(field, dims, given, vary)
     parsed = _parsed(equation, names)
@@ -198,20 +197,14 @@ def constrain(
     """
     given = checked_known(known)
     names = _names(field, dims, given, vary)
-    if field.is_lazy:
-        raise ValueError("this field is still lazy (compute=False); call .compute() first")
+    field._check_computed()
     text = equation if isinstance(equation, str) else list(equation)
     call = f"constrain({text!r}{arguments_code(known, dims, vary)})"
     return constrained(_fitted(field), _parsed(equation, names, with_parameters=False), names, given, call)
 
 
 def equations_of(
-    field: Fitted,
-    equation: str | Sequence[str],
-    *,
-    known: Mapping[str, Any] | None = None,
-    vary: Mapping[str, Any] | None = None,
-    dims: Mapping[str, str] | None = None,
+    field: Fitted, equation: str | Sequence[str], *, known: Any, vary: Any, dims: Any
 ) -> tuple[Equation, ...]:
     """Return equations with the meaning that their names have in a field; parameters are as for :func:`recover`."""
     return _parsed(equation, Names.of(field, dims, checked_known(known), vary), with_parameters=False)

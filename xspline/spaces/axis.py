@@ -181,11 +181,11 @@ class Axis:
             text = str(label) if isinstance(label, str) else ""
         if isinstance(label, cftime.datetime):
             return cls("time", calendar=label.calendar, role="time")
-        is_length = isinstance(label, datetime.timedelta | np.timedelta64)
-        if array.dtype.kind == "m" or is_length or (text and instants.is_duration(text)):
+        is_length = text in ("year", "day") or instants.DURATION.fullmatch(text)
+        if array.dtype.kind == "m" or isinstance(label, datetime.timedelta | np.timedelta64) or is_length:
             return cls("timedelta", role="time")
-        is_date = isinstance(label, datetime.date | np.datetime64)
-        if array.dtype.kind == "M" or is_date or (text and instants.is_instant(text)):
+        is_date = instants.INSTANT.fullmatch(text)
+        if array.dtype.kind == "M" or isinstance(label, datetime.date | np.datetime64) or is_date:
             return cls("time", role="time")
         if label is None or _is_number(label):
             role = ROLES.get(str(name).lower(), "")

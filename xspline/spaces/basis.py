@@ -223,9 +223,7 @@ class Union(Basis):
     terms: tuple[Basis, ...]
 
     def __post_init__(self) -> None:
-        flat = [
-            term for given in self.terms for term in (given.terms if isinstance(given, Union) else (given,))
-        ]
+        flat = [term for given in self.terms for term in terms_of(given)]
         if len(flat) < 2 or not all(isinstance(term, Basis) for term in flat):
             raise ValueError(
                 f"a union is of two or more terms such as BSpline, Fourier and Polynomial, got {self.terms!r}"
@@ -350,6 +348,11 @@ class Union(Basis):
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.terms))
+
+
+def terms_of(basis: Basis) -> tuple[Basis, ...]:
+    """The terms of a union; any other basis alone."""
+    return basis.terms if isinstance(basis, Union) else (basis,)
 
 
 def distance_to_dependence(terms: Sequence[TermFunctions], span: Extent) -> float:

@@ -166,6 +166,12 @@ class SizesOfSupport:
         return self.support.width
 
 
+def is_inside(x: Floats, lo: float, hi: float) -> NDArray[np.bool_]:
+    """Whether a position is in the domain, or one ulp outside."""
+    inside: NDArray[np.bool_] = (x >= np.nextafter(lo, -np.inf)) & (x <= np.nextafter(hi, np.inf))
+    return inside
+
+
 def weyl(lo: float, hi: float, count: int) -> Floats:
     """Points of Weyl's sequence on [lo, hi], from lo: even like a grid without its aliases."""
     golden = (np.sqrt(5.0) - 1.0) / 2.0
@@ -220,9 +226,7 @@ class TermFunctions(ABC):
         """x with NaN more than one ulp outside the domain."""
         if self.domain is None:
             return x
-        lo, hi = self.domain
-        inside = (x >= np.nextafter(lo, -np.inf)) & (x <= np.nextafter(hi, np.inf))
-        return np.where(inside, x, np.nan)
+        return np.where(is_inside(x, *self.domain), x, np.nan)
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,8 +53,8 @@ DAY = int(SECONDS["D"])
 # Subdivisions of a second in NumPy's datetime units.
 _FINE = {"ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-_DURATION = re.compile(rf"\s*({_NUMBER})\s*({'|'.join(sorted(SECONDS, key=len, reverse=True))})\s*")
-_INSTANT = re.compile(
+DURATION = re.compile(rf"\s*({_NUMBER})\s*({'|'.join(sorted(SECONDS, key=len, reverse=True))})\s*")
+INSTANT = re.compile(
     r"""\s* ([+-]?\d{4,}) (?: -(\d{1,2}) (?: -(\d{1,2})                         # date
             (?: [T\ ](\d{1,2}) (?: :(\d{1,2}) (?: :(\d{1,2}) (\.\d*)? )? )? )? )? )?  # clock
         Z? \s*""",
@@ -70,16 +70,6 @@ def canonical_calendar(calendar: str) -> str:
         raise ValueError(
             f"unknown calendar {calendar!r}; known are {', '.join(filter(None, CALENDARS))}"
         ) from None
-
-
-def is_instant(text: str) -> bool:
-    """Whether a string reads as an ISO date."""
-    return _INSTANT.fullmatch(text) is not None
-
-
-def is_duration(text: str) -> bool:
-    """Whether a string reads as a length of time."""
-    return text in ("year", "day") or _DURATION.fullmatch(text) is not None
 
 
 # --- labels to seconds
@@ -144,7 +134,7 @@ def _check_calendar(given: str, wanted: str, label: Any) -> None:
 
 def _seconds_of_text(text: str, calendar: str, epoch: int) -> float:
     """An ISO string to seconds since the epoch; what it leaves out is the first instant."""
-    match = _INSTANT.fullmatch(text)
+    match = INSTANT.fullmatch(text)
     if match is None:
         if text.strip() in ("NaT", "nan", ""):
             return np.nan
@@ -184,7 +174,7 @@ def seconds_of_duration(value: Any, calendar: str | None) -> float:
             return float(MEAN_YEAR[calendar or STANDARD] * DAY)
         if text == "day":
             return float(DAY)
-        match = _DURATION.fullmatch(text)
+        match = DURATION.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not a length of time; {_USE} (units: {' '.join(SECONDS)})")
         return float(Fraction(match[1]) * SECONDS[match[2]])

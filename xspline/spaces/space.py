@@ -8,21 +8,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xspline import notebook
 from xspline.arguments import brief, is_by_name
 from xspline.spaces.axis import Axis
 from xspline.spaces.bases import BSpline, Fourier, Polynomial, as_basis
-from xspline.spaces.basis import Basis, Extent, Union, coordinate_in_errors, range_of, stored
+from xspline.spaces.basis import Basis, Extent, coordinate_in_errors, range_of, stored, terms_of
 from xspline.spaces.bspline import LocalSpline
 from xspline.spaces.conversions import degrees_in
-from xspline.spaces.features import Features, Floats, Global, Integers, frozen
-
-Bools: TypeAlias = NDArray[np.bool_]
+from xspline.spaces.features import Features, Floats, Global, Integers, frozen, is_inside
 
 # One more where cells couple more: what knows of none would take such sums for those of points.
 SPACE_SCHEMA = 1
@@ -363,7 +360,7 @@ class Space:
         if axis.wrap is None or basis.domain is None or isinstance(basis, Fourier):
             return x
         lo, hi = range_of(axis, basis.domain)
-        inside = _is_inside(x, lo, hi)
+        inside = is_inside(x, lo, hi)
         known = np.where(np.isfinite(x), x, lo)
         moved = known - axis.wrap * np.floor((known - lo) / axis.wrap)
         # A label is as exact as its own ulp: 359.9 is -0.1 up to that.
@@ -389,7 +386,7 @@ class Space:
             return x
         lo, hi = record
         if not extrapolate:
-            return np.where(_is_inside(x, lo, hi), x, np.nan)
+            return np.where(is_inside(x, lo, hi), x, np.nan)
         return x if axis.wrap is None else np.where(x - hi > lo + axis.wrap - x, x - axis.wrap, x)
 
     @cached_property
@@ -470,12 +467,6 @@ class Space:
         return f"Space {' × '.join(map(str, self.shape))} = {self.size} coefficients"
 
 
-def _is_inside(x: Floats, lo: float, hi: float) -> Bools:
-    """Whether a position is in the domain, or one ulp outside."""
-    inside: Bools = (x >= np.nextafter(lo, -np.inf)) & (x <= np.nextafter(hi, np.inf))
-    return inside
-
-
 def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 
@@ -484,7 +475,9 @@ def _inferred(name: str, basis: Basis) -> Axis:
     """Axis of a coordinate of which only the basis is known: from its labels, else its durations."""
     if labels := basis.written:
         return Axis.infer(name, labels)
-    durations = [d for t in _terms(basis) for d in (getattr(t, "period", None), getattr(t, "spacing", None))]
+    durations = [
+        d for t in terms_of(basis) for d in (getattr(t, "period", None), getattr(t, "spacing", None))
+    ]
     if any(d is not None and not isinstance(d, int | float) for d in durations):
         return Axis("time", role="time")
     return Axis.infer(name, [0.0])
@@ -501,12 +494,12 @@ def near_labels(axis: Axis, basis: Basis, extent: Extent | None) -> Axis:
 
 def _ends(basis: Basis) -> tuple[Any, Any] | None:
     """The ends of a basis as the user gave them, None where they follow from data or there are none."""
-    knots = next((term.knots for term in _terms(basis) if isinstance(term, BSpline) and term.knots), None)
+    knots = next((term.knots for term in terms_of(basis) if isinstance(term, BSpline) and term.knots), None)
     return basis.domain or (knots and (knots[0], knots[-1]))
 
 
 def _shortest_period(axis: Axis, basis: Basis) -> float:
-    periods = [getattr(term, "period", None) for term in _terms(basis)]
+    periods = [getattr(term, "period", None) for term in terms_of(basis)]
     return min((axis.duration(p, "period") for p in periods if p is not None), default=math.inf)
 
 
@@ -522,10 +515,6 @@ def check_resolution(axis: Axis, basis: Basis, x: Floats) -> None:
             )
 
 
-def _terms(basis: Basis) -> tuple[Basis, ...]:
-    return basis.terms if isinstance(basis, Union) else (basis,)
-
-
 def _hull(axis: Axis, basis: Basis, other: Basis) -> Basis:
     """A basis on the hull of both domains: the larger of two splines, else that of the wider domain.
 
@@ -534,7 +523,7 @@ def _hull(axis: Axis, basis: Basis, other: Basis) -> Basis:
     """
 
     def is_fixed(basis: Basis) -> bool:
-        splines = [term for term in _terms(basis) if isinstance(term, BSpline)]
+        splines = [term for term in terms_of(basis) if isinstance(term, BSpline)]
         return any(term.knots is not None or term.period is not None for term in splines)
 
     # B-splines of one degree with uniform knots.

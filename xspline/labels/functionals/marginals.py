@@ -262,12 +262,12 @@ def cells_of(
     A cell goes half-way to the next labels; the outermost ones as far outward as inward.
     """
     x = _floats(space, name, labels)
+    with coordinate_in_errors(name):  # those of a longitude are not moved into the domain
+        middle = space.axis(name).to_float(in_units_of(space, labels, name).values)
     if bounds is not None:
         ends = np.sort(_floats(space, name, bounds).reshape(-1, 2), axis=1)
-        middle = _floats(space, name, labels, moved=False)
         left, right = (np.abs(middle - end) for end in ends.T)
     else:
-        middle = _floats(space, name, labels, moved=False)
         if middle.ndim != 1 or middle.size < 2 or not np.all(np.isfinite(middle)):
             raise ValueError(
                 f"the cells around the labels of {name!r} are not known from {brief(middle)}; they take two or more "
@@ -292,11 +292,8 @@ def cells_of(
     return inside, lower, upper
 
 
-def _floats(space: Space, name: str, labels: xr.DataArray, *, moved: bool = True) -> Array:
-    """Return labels as floats, in the units of the space; those of a longitude `moved` into the domain."""
-    if not moved:
-        with coordinate_in_errors(name):
-            return space.axis(name).to_float(in_units_of(space, labels, name).values)
+def _floats(space: Space, name: str, labels: xr.DataArray) -> Array:
+    """Return labels as floats, in the units of the space; those of a longitude are moved into the domain."""
     return np.asarray(floats(labels, name, space, labels.dims, labels.sizes))
 
 

@@ -458,8 +458,7 @@ class WithFunctionals(FieldText, Generic[Data]):
         self, at: Any, options: Mapping[str, Any], gone: Sequence[str], stderr: bool
     ) -> tuple[Target, Requested | None]:
         """Return the labels of what is left of the coordinates, and what errors are requested."""
-        if self.is_lazy:
-            raise ValueError("this field is still lazy (compute=False); call .compute() first")
+        self._check_computed()
         own = {"method": None, "draws": None, "seed": 0, "smoothing_uncertainty": True}
         requested = requested_if(stderr, *({**own, **options}[key] for key in own))
         coords, once = {name: x for name, x in options.items() if name not in own}, {}

@@ -12,7 +12,7 @@ import xarray as xr
 from xspline import execution
 from xspline.arguments import brief, is_number
 from xspline.labels.errors import check_names
-from xspline.labels.fit import Fit, Request, SolvedApart, is_choice, solution_of, solve_variables
+from xspline.labels.fit import Fit, Request, SolvedApart, solution_of, solve_variables
 from xspline.labels.inference.levels import Border, Levels
 from xspline.labels.read.parts import Part
 from xspline.labels.statistics import Statistics
@@ -151,7 +151,7 @@ def _settled(
     of = [wanted.names.index(part.holder) for part in parts]
     levels = wanted.start(np.broadcast_shapes(*(s.batch for s in sums)))
     resources = execution.resources(request.device)
-    penalty, chosen = request.penalty, not is_choice(request.penalty)
+    penalty, chosen = request.penalty, criterion_of(request.penalty) is None
     choice: dict[str, Any] = {}
     for round_ in range(rounds):
         applied = levels.applied(sums, of, space.frame)

@@ -14,8 +14,8 @@ import xarray as xr
 from xspline.kernels import Group, Layout
 from xspline.labels.errors import check_names, unknown_name
 from xspline.solve.errors import warn
-from xspline.spaces import Axis, Basis, Regressors, Space, Union
-from xspline.spaces.basis import coordinate_in_errors
+from xspline.spaces import Axis, Basis, Regressors, Space
+from xspline.spaces.basis import coordinate_in_errors, terms_of
 from xspline.spaces.conversions import are_one, converted, degrees_in
 from xspline.spaces.space import near_labels
 from xspline.sums import Tally
@@ -291,9 +291,8 @@ def warn_left_out(
     outside = max((tally.outside for tally in tallies.values()), default=0)
     loaded = {n: c for n, c in (labels or {}).items() if outside and c.chunks is None}
     for name, c in loaded.items():
-        basis, domain = space.basis(name), space.features[space.names.index(name)].domain
-        terms = basis.terms if isinstance(basis, Union) else (basis,)
-        regressed = any(isinstance(term, Regressors) for term in terms)
+        domain = space.features[space.names.index(name)].domain
+        regressed = any(isinstance(term, Regressors) for term in terms_of(space.basis(name)))
         if domain is None or not (name in space.from_data or regressed):
             continue
         x = space.to_float(name, in_units_of(space, c, name).values)

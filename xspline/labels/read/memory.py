@@ -13,7 +13,7 @@ from xspline.arguments import is_integer, is_number
 from xspline.kernels import Layout
 from xspline.labels.errors import check_names, place
 from xspline.spaces import Basis, BSpline, Space
-from xspline.spaces.basis import Union
+from xspline.spaces.basis import terms_of
 from xspline.spaces.means import middle
 from xspline.sums.memory import Series
 
@@ -94,7 +94,7 @@ def check_errors(errors: Any, **others: Any) -> None:
 
 def splines_in(basis: Basis) -> bool:
     """Return whether a basis has a B-spline, which follows what a series remembers."""
-    return any(isinstance(term, BSpline) for term in (basis.terms if isinstance(basis, Union) else (basis,)))
+    return any(isinstance(term, BSpline) for term in terms_of(basis))
 
 
 def series_of(

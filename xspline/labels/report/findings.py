@@ -258,11 +258,8 @@ def _residual(fit: Fit) -> Iterator[Finding]:
 def _robust(fit: Fit) -> Iterator[Finding]:
     """How often a robust fit went over the data."""
     if fit.robust:
-        advice = (
-            ""
-            if fit.robust["settled"]
-            else "its weights still changed: look at what the data hold so much of"
-        )
+        unsettled = "its weights still changed: look at what the data hold so much of"
+        advice = "" if fit.robust["settled"] else unsettled
         yield Finding("robust", f"gross errors were kept out in {fit.robust['passes']} passes", advice)
 
 

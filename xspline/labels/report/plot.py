@@ -45,8 +45,7 @@ def plot(
             f"field[{names[0]!r}].plot()"
         )
     (variable,) = field.variables.values()
-    if field.is_lazy:
-        raise ValueError("this field is still lazy (compute=False); call .compute() first")
+    field._check_computed()
     own = {name: options.pop(name) for name in field.space.names if name in options}
     chosen = {dim: options.pop(dim) for dim in map(str, variable.batch_dims) if dim in options}
     labels = own | _spread(field, at, own)

@@ -53,6 +53,10 @@ class FieldText:
         """Whether the coefficients are still to be computed."""
         return any(fit.is_lazy for fit in self.fits.values())
 
+    def _check_computed(self) -> None:
+        if self.is_lazy:
+            raise ValueError("this field is still lazy (compute=False); call .compute() first")
+
     def code(self) -> str:
         """Return the line of code that asks for this fit, with ``import xspline as xs``.
 
@@ -63,14 +67,10 @@ class FieldText:
     def _code(self, penalty: Any) -> str:
         own = self._request.penalty if isinstance(penalty, dict) else penalty
         fine = ", fine=True" if any(fit.whole is not None for fit in self.fits.values()) else ""
-        return f"fit({defaults.code(self.space)}, penalty={penalty_code(own)}{fine}{self._support})"
-
-    @property
-    def _support(self) -> str:
-        """Return the argument that says along which coordinates all observations are means over cells, if any are."""
-        kinds = self.statistics._kinds
-        given = ", ".join(f'"{name}": "cells"' for name in kinds[0]) if len(kinds) == 1 else ""
-        return f", support={{{given}}}" if given else ""
+        kinds = self.statistics._kinds  # the coordinates along which all observations are means over cells
+        cells = ", ".join(f'"{name}": "cells"' for name in kinds[0]) if len(kinds) == 1 else ""
+        support = f", support={{{cells}}}" if cells else ""
+        return f"fit({defaults.code(self.space)}, penalty={penalty_code(own)}{fine}{support})"
 
     def __repr__(self) -> str:
         bases, (what, value) = [f"{n}: {b!r}" for n, (_, b) in self.space.axes.items()], self._beside_data

@@ -20,6 +20,7 @@ from xspline.pde.profile.axes import Array
 from xspline.pde.profile.estimate import adequacy_of, inadequate, profile
 from xspline.pde.profile.problem import EquationProblem, problem_of
 from xspline.pde.results import ENOUGH, of_the_space, units_of_names
+from xspline.pde.results import LONG_NAMES as OF_CONSTANTS
 from xspline.pde.text import unit_powers
 from xspline.pde.text.equation import Equation
 from xspline.pde.text.symbols import Names, checked_known
@@ -34,9 +35,7 @@ LONG_NAMES = {
     "bic": "extended Bayesian information criterion",
     "delta_bic": "the same, above that of the best model",
     "as_good": "whether the data do not tell the model from the best",
-    "sigma": "standard deviation of an observation of weight 1 about a field that obeys the equation",
-    "adequacy": "F ratio of the fit that obeys the equation against the free one; about 1 where the equation holds",
-    "probability": "probability of a larger F ratio where the equation holds",
+    **{key: OF_CONSTANTS[key] for key in ("sigma", "adequacy", "probability")},
 }
 ASSUMPTIONS = (
     "BIC and stderr assume independent errors of the observations, with variances in proportion to 1/w, and an "
@@ -108,8 +107,7 @@ def discover(
     """
     if not isinstance(field, Field):
         raise TypeError("draws have no observations of their own; ask the field that they were drawn from")
-    if field.is_lazy:
-        raise ValueError("this field is still lazy (compute=False); call .compute() first")
+    field._check_computed()
     given = checked_known(known)
     names = Names.of(field, dims, given)
     return _discover(field, candidates_of(names, response, terms, order, power), names, given)

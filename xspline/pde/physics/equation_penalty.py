@@ -178,7 +178,10 @@ class Physics(SolvedApart):
             return statistics.solve().constrain(equation.text, known=self.known, dims=self.dims)
         if not self.strength:
             return statistics.solve(0 if self.beside is None else self.beside)
-        _warn_of(equation, self.known or {}, statistics)
+        units = units_of_names(equation, self.known or {}, statistics)
+        remarks = of_the_space((equation,), statistics, ENOUGH)
+        for remark in [*remarks, *unit_powers.of_parameters(equation, units)[1]]:
+            warn(f"Physics({equation.text!r}): {remark}")
         with told(f"solving for {statistics.space.size} coefficients under an equation"):
             fit, doubt = _solved(self, equation, statistics, name)
         findings.warn_of({name: fit})
@@ -370,11 +373,3 @@ def _is_linear(equation: Equation) -> bool:
         if isinstance(node, ast.Name)
     }
     return not named & values
-
-
-def _warn_of(equation: Equation, known: Mapping[str, Any], statistics: Statistics[Any]) -> None:
-    """Warn of degrees that are too low, of metres that are degrees, and of units that do not fit together."""
-    remarks = of_the_space((equation,), statistics, ENOUGH)
-    remarks += unit_powers.of_parameters(equation, units_of_names(equation, known, statistics))[1]
-    for remark in remarks:
-        warn(f"Physics({equation.text!r}): {remark}")

@@ -153,7 +153,7 @@ class EquationPrior:
 
     @cached_property
     def _given(self) -> Array:
-        return band_of([self.given], self.data.order) if self.given.terms else np.zeros(self.bands[-1].shape)
+        return band_of([self.given], self.data.order)
 
     @property
     def is_rough(self) -> bool:
@@ -164,10 +164,9 @@ class EquationPrior:
     def rhs(self) -> Array:
         """h − R e r: what the data say, and what the roughness of known strength says of the reference."""
         order = self.data.order
-        (name,), frame = order.variables, order.frame
+        (name,) = order.variables
         reference = self.data.with_reference(np.zeros(order.size))[name]
-        rough = self.given.matvec(reference, frame) if self.given.terms else 0.0 * reference
-        return self.data.moment - order.flatten({name: rough})
+        return self.data.moment - order.flatten({name: self.given.matvec(reference, order.frame)})
 
     @cached_property
     def target(self) -> Array:
@@ -209,13 +208,6 @@ class EquationPrior:
         own = self.data.order.unflatten(row)[name]
         rough = [float(np.sum(own * term.matvec(own, frame))) for term in self.terms]
         return np.array([*rough, float(np.sum(self.residual(row) ** 2))])
-
-    def _cost_of_given(self, row: Array) -> float:
-        if not self.given.terms:
-            return 0.0
-        (name,) = self.data.order.variables
-        own = self.data.with_reference(row)[name]
-        return float(np.sum(own * self.given.matvec(own, self.data.order.frame)))
 
     @cached_property
     def pins(self) -> Integers:
@@ -284,9 +276,9 @@ class EquationPrior:
         log_prior = held * float(logs[-1])
         by_prior = np.array([float(held)])
         costs = strengths * self.costs(row)
-        penalised = (
-            max(self.data.rss(row), ROUNDING * self.data.power) + self._cost_of_given(row) + costs.sum()
-        )
+        (own,) = self.data.with_reference(row).values()
+        of_given = float(np.sum(own * self.given.matvec(own, self.data.order.frame)))
+        penalised = max(self.data.rss(row), ROUNDING * self.data.power) + of_given + costs.sum()
         parts = [x * band for x, band in zip(strengths, self.bands, strict=True)][:-1]
         given = [self._given] if self.given.terms else []
         by_system = _traces(factor, [*parts, *given, self.observed])

@@ -8,7 +8,7 @@ other parity would leave the fastest wave that K functions hold untouched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -40,6 +40,7 @@ class ProjectedCoordinate:
     features: Features
     nodes: Array
     weights: Array
+    _values: dict[int, Array] = field(default_factory=dict, init=False, repr=False)  # by order
 
     @staticmethod
     def of(space: Space, axis: int) -> ProjectedCoordinate:
@@ -85,10 +86,6 @@ class ProjectedCoordinate:
             case Global(terms=(Harmonics(harmonics=harmonics),)):
                 return harmonics
         return 0
-
-    @cached_property
-    def _values(self) -> dict[int, Array]:
-        return {}
 
     def values(self, order: int) -> Array:
         """Return the functions, or derivatives of them, at the nodes: [n, K]."""
@@ -159,6 +156,7 @@ class Pairs:
 
     coordinate: ProjectedCoordinate
     tests: Array
+    _weights: dict[int, sparse.csr_array] = field(default_factory=dict, init=False, repr=False)  # by order
 
     @cached_property
     def places(self) -> tuple[Integers, Integers]:
@@ -167,10 +165,6 @@ class Pairs:
         functions = sparse.csr_array(self.coordinate.values(0) != 0).astype(np.float64)
         first, second = (tests @ functions).toarray().nonzero()
         return first.astype(np.int64), second.astype(np.int64)
-
-    @cached_property
-    def _weights(self) -> dict[int, sparse.csr_array]:
-        return {}
 
     def weights(self, order: int) -> sparse.csr_array:
         """Return what a value at a node adds to the integral of a test times a derivative: [pairs, n]."""

@@ -172,9 +172,7 @@ class Constraints:
     def of(
         space: Space,
         equations: Sequence[Equation],
-        known_at: Callable[
-            [Space, Sequence[ProjectedCoordinate]], Mapping[str, Any]
-        ] = lambda space, coordinates: {},
+        known_at: Callable[[Space, Sequence[ProjectedCoordinate]], Mapping[str, Any]],
     ) -> Constraints:
         """Return the constraints of equations; `known_at` gives what is known at the nodes, by name."""
         coordinates = tuple(ProjectedCoordinate.of(space, axis) for axis in range(len(space.names)))

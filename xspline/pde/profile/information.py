@@ -105,9 +105,7 @@ def noise_told(
     """
     linear = result.linear
     count = len(result.state.tau)
-    if count < 2:
-        return 0.0, np.zeros(count)
-    if not (np.isfinite(linear.information).all() and (np.diag(linear.information) > 0).all()):
+    if count < 2 or not (np.isfinite(linear.information).all() and (np.diag(linear.information) > 0).all()):
         return 0.0, np.zeros(count)
     values, vectors, scale = directions(linear.information)
     if values[0] > 0.5 or values[0] <= TINY:

@@ -138,7 +138,7 @@ def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
         others = [group for group in others if group is not main]
     apart = {axis for group in others for axis in group.axes}
     reduced = [
-        _scaled(
+        scaled_term(
             [f for f in term if not apart.intersection(f.axes)],
             math.prod(_multiple(term, terms[0], group.axes) or 0.0 for group in others),
         )
@@ -206,7 +206,7 @@ def _beside(
         return None
 
     def main(term: Term, scale: float) -> Term:
-        return _scaled([f for f in term if f.axes != group.axes], scale)
+        return scaled_term([f for f in term if f.axes != group.axes], scale)
 
     first, elsewhere = carriers[0], [other.axes for other in groups if other is not group]
     (rough,) = within(first, group.axes)
@@ -238,9 +238,10 @@ def balanced(data: Array, other: Array) -> tuple[Array, Array]:
     return scaled, scaled + other
 
 
-def _scaled(factors: Sequence[Factor], x: float) -> Term:
-    first, *rest = factors
-    return (first.scaled(x), *rest)
+def scaled_term(factors: Sequence[Factor], x: float) -> Term:
+    """One term times a number, which the first factor carries."""
+    first, *others = factors
+    return (first.scaled(x), *others)
 
 
 def within(factors: Sequence[Factor], axes: Sequence[int]) -> tuple[Factor, ...]:

@@ -178,17 +178,16 @@ def times_axis(
     return np.moveaxis(out.reshape(-1, offsets or front.shape[1], *front.shape[2:]), (0, 1), own)
 
 
-def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> tuple[Sums, Space] | None:
-    """Sums and space with every second breakpoint removed along each B-spline, or each of those named.
+def coarser(sums: Sums, space: Space, names: Collection[str]) -> tuple[Sums, Space] | None:
+    """Sums and space with every second breakpoint removed along each B-spline of the named coordinates.
 
     None where no axis has a breakpoint to spare.
     """
-    chosen = [names is None or name in names for name in space.names]
     bases: dict[str, Basis] = {name: basis for name, (_, basis) in space.axes.items()}
     moment, prolongations, projections = sums.full_moment(space.frame), {}, {}
     for j, (name, (axis, basis)) in enumerate(space.axes.items()):
         fine = AxisLevel.of(space.features[j], space.offsets[j])
-        coarse = fine.coarse if chosen[j] else None
+        coarse = fine.coarse if name in names else None
         if coarse is not None:
             knots = np.asarray(coarse.knots)
             if coarse.periodic:  # a periodic basis takes the breakpoints of its period

@@ -149,17 +149,14 @@ class Multigrid:
     def cycle(self, r: Array, number: int = 0) -> Array:
         """One V-cycle from a level on: a symmetric approximation of A⁻¹ r, [m, K..]."""
         if number == len(self.levels):
-            return self._direct(r)
+            with single_threaded_blas():
+                x = self.base.solve(self.ordering.flatten(np.moveaxis(r, 0, -1)))
+            return np.ascontiguousarray(np.moveaxis(self.ordering.unflatten(x), -1, 0))
         level = self.levels[number]
         x = level.smooth(r)
         rest = level.restrict(r - level.matrix.matvec(x))
         x = x + level.prolong(self.cycle(rest, number + 1))
         return x + level.smooth(r - level.matrix.matvec(x))
-
-    def _direct(self, r: Array) -> Array:
-        with single_threaded_blas():
-            x = self.base.solve(self.ordering.flatten(np.moveaxis(r, 0, -1)))
-        return np.ascontiguousarray(np.moveaxis(self.ordering.unflatten(x), -1, 0))
 
 
 def _frame_of(axes: Sequence[AxisLevel]) -> Frame:

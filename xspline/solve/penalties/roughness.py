@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from xspline import notebook
 from xspline.arguments import NotAnArray, is_integer, is_number
+from xspline.solve.kronecker.product import scaled_term
 from xspline.solve.penalties import sphere
 from xspline.solve.penalties.sea import Sea
-from xspline.spaces import BSpline, Space, Union
-from xspline.spaces.basis import plain_number
-from xspline.sums import Factor, Gram
+from xspline.spaces import BSpline, Space
+from xspline.spaces.basis import plain_number, terms_of
+from xspline.sums import Gram
 from xspline.sums.integrals import factor_of, integral, roughness, spline_mass
 
 AUTOMATIC = ("reml", "gcv", "holders")
@@ -454,15 +455,7 @@ def spline_degrees(space: Space) -> dict[str, int]:
     """Return the lowest degree of the B-splines of each coordinate that has any."""
     degrees = {}
     for name in space.names:
-        basis = space.basis(name)
-        terms = basis.terms if isinstance(basis, Union) else (basis,)
-        own = [term.degree for term in terms if isinstance(term, BSpline)]
+        own = [term.degree for term in terms_of(space.basis(name)) if isinstance(term, BSpline)]
         if own:
             degrees[name] = min(own)
     return degrees
-
-
-def scaled_term(factors: list[Factor], strength: float) -> tuple[Factor, ...]:
-    """One term, its strength carried by the first factor."""
-    first, *others = factors
-    return (first.scaled(strength), *others)

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from xspline.arguments import brief, is_integer
+from xspline.solve.kronecker.product import scaled_term
 from xspline.solve.penalties.roughness import (
     AUTOMATIC,
     Penalty,
     check_names,
     checked_criterion,
     checked_strength,
-    scaled_term,
     spline_degrees,
     still_to_be_chosen,
 )
 from xspline.spaces import Space
-from xspline.sums import Factor, Gram
+from xspline.sums import Gram
 from xspline.sums.integrals import roughness
 
 
@@ -138,9 +138,10 @@ class Sobolev(Penalty):
             if strength:
                 for alpha in multi_indices(len(metric), order):
                     scale = math.prod(m**a for m, a in zip(metric.values(), alpha, strict=True))
-                    terms.append(
-                        seminorm_term(space, dict(zip(metric, alpha, strict=True)), strength * scale)
-                    )
+                    ways = math.factorial(order) // math.prod(map(math.factorial, alpha))
+                    along = dict(zip(metric, alpha, strict=True))
+                    factors = [roughness(space, j, along.get(name, 0)) for j, name in enumerate(space.names)]
+                    terms.append(scaled_term(factors, strength * scale * ways))
         return Gram(tuple(terms))
 
     def to_dict(self) -> dict[str, Any]:
@@ -173,10 +174,3 @@ def multi_indices(count: int, order: int) -> list[tuple[int, ...]]:
     """Return all α of so many coordinates with |α| equal to the order, the first coordinates first."""
     places = itertools.combinations_with_replacement(range(count), order)
     return [tuple(chosen.count(j) for j in range(count)) for chosen in places]
-
-
-def seminorm_term(space: Space, alpha: Mapping[str, int], strength: float) -> tuple[Factor, ...]:
-    """strength · (|α|!/α!) ⊗_j R_j^(α_j), the mass matrix where α_j is 0."""
-    orders = [alpha.get(name, 0) for name in space.names]
-    ways = math.factorial(sum(orders)) // math.prod(map(math.factorial, orders))
-    return scaled_term([roughness(space, j, order) for j, order in enumerate(orders)], strength * ways)

@@ -104,13 +104,6 @@ def sphere_of(space: Space, what: str) -> Sphere:
     return Sphere(*axes, per_lat, width, closed)
 
 
-def _latitude(space: Space, sphere: Sphere) -> LocalSpline:
-    features = space.features[sphere.latitude]
-    if not isinstance(features, LocalSpline):
-        raise TypeError(f"the functions of latitude are {features!r}, no B-spline")
-    return features
-
-
 def _range(space: Space, lon: str) -> tuple[float, float]:
     """Return the ends of the longitudes that integrals go over."""
     features = space.features[space.names.index(lon)]
@@ -129,7 +122,9 @@ def factors(space: Space, sphere: Sphere) -> tuple[tuple[tuple[Factor, Factor], 
     them; 100,000 would smooth what the functions of longitude take for a cosine.
     """
     lat, lon = sphere.axes
-    features = _latitude(space, sphere)
+    features = space.features[sphere.latitude]
+    if not isinstance(features, LocalSpline):
+        raise TypeError(f"the functions of latitude are {features!r}, no B-spline")
     nodes, weights = (np.tile(x, (features.cells, 1)) for x in legendre.leggauss(features.degree + 2))
     z, w = roots_jacobi(features.degree + 2, 0, 1)
     for pole in sphere.poles(space):

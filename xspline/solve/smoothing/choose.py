@@ -194,13 +194,9 @@ class Problem:
         return counting, start
 
     def minimum(self, start: Array | None = None) -> State[Score]:
-        """Return the lowest minimum of the score that is found, from a quicker problem where there is one."""
-        if self.quicker is self:
-            return self.lowest_minimum(start)
-        return self.search(self.quicker.minimum(start).rho)
-
-    def lowest_minimum(self, start: Array | None = None) -> State[Score]:
-        """Return the lowest of the minima that searches from several starts reach."""
+        """Return the lowest minimum that is found from several starts, or near that of a quicker problem."""
+        if self.quicker is not self:
+            return self.search(self.quicker.minimum(start).rho)
         best = self.search(self.bounds.start if start is None else start)
         for start in self.other_starts(best):
             with suppress(SingularSystemError):
