@@ -17,7 +17,7 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 
 from xspline.kriging.model import STEP, Model
-from xspline.kriging.nearby import NEIGHBOURS, TAKEN, TOGETHER, Nearby
+from xspline.kriging.nearby import NEIGHBOURS, TAKEN, TOGETHER, Nearby, root_where_calm
 from xspline.kriging.pyramid import Array, Index, Pyramid
 from xspline.threads import threads
 
@@ -76,9 +76,11 @@ def _by_model(field: Nearby, nodes: Array, weights: Array) -> tuple[list[tuple[A
         own = slice(starts[first], starts[last])
         blocks = starts[first : last + 1] - starts[first]
         near = p.neighbours(centres[first:last], field.wanted)
+        local = root_where_calm(field.local(at[own]))
         for (_, model), (items, scaled) in zip(field.models, out, strict=True):
             x = field.by_model(model, near, at[own, None], np.ones(1), blocks, True)
-            scaled[own] = (np.sqrt(x.scale) * field.calibration(x.left, x.scale))[:, None] * weights[own]
+            longer = np.sqrt(x.scale * local) * field.calibration(x.left, x.scale)
+            scaled[own] = longer[:, None] * weights[own]
             inverse, amplitude = model.between(p.spread)
             compiled.contributions(
                 p.places, p.levels, p.counts, *near, at[own],

@@ -213,10 +213,11 @@ def lively(
     return [candidates[i] for i in order[::-1][:number]]
 
 
-def local_scales(scales: Array, size: float) -> tuple[float, float]:
+def local_scales(scales: Array, size: float, least: float = DIFFERENT) -> tuple[float, float]:
     """Return b and a of scales that differ from place to place like b a/χ²(a), given those of windows of some size.
 
-    From the mean and the variance of their logarithms, of which chance in a window explains ψ'(size/2).
+    From the mean and the variance of their logarithms, of which chance in a window explains ψ'(size/2). They do not
+    differ where less than `least` is left of it.
     """
     scales = scales[scales > 0]
     if scales.size == 0:
@@ -224,7 +225,7 @@ def local_scales(scales: Array, size: float) -> tuple[float, float]:
     logarithms, half = np.log(scales), size / 2
     mean = float(np.mean(logarithms)) - float(special.digamma(half)) + math.log(half)
     beyond = float(np.var(logarithms)) - float(special.polygamma(1, half))
-    if scales.size == 1 or beyond < DIFFERENT:
+    if scales.size == 1 or beyond < least:
         return math.exp(mean), UNIFORM
     # ψ'(a/2) = beyond, by Newton's method in log a from 2/a + 2/a² ≈ ψ'(a/2)
     freedom = (1 + math.sqrt(1 + 2 * beyond)) / beyond

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import special
 from scipy.spatial import cKDTree
 
-from xspline.kriging.likelihood import UNIFORM, Window, Windows
+from xspline.kriging.likelihood import UNIFORM, Window, Windows, local_scales
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import CORNER, FEWEST, WIDER, Array, Grid, Index, Level, Near, Pyramid, coarser
@@ -23,6 +23,9 @@ from xspline.threads import ranges, run
 DENSE = 1000
 #: Neighbours of a place: observations, and cells of each level.
 NEIGHBOURS = (100, 48, 40, 32)
+#: Observations around a place whose errors tell its scale, where all are one window. Interval scores of withheld GPS
+#: velocities are .57 of those with one scale; with 16, 36, 72 of full weight .59, .60, .67.
+SCALED = NEIGHBOURS[1]
 #: From the middle of a block of places, which share neighbours, to its corners, over how far the nearest observations
 #: reach on a complete grid: errors withheld from the contest's grid grow by .1 % from blocks of one observation.
 SHARED = 0.6
@@ -49,6 +52,16 @@ class Predicted(NamedTuple):
     relative_noise: Array  # [n], variance of an observation there about the field, over that of all
 
 
+class OfModel(NamedTuple):
+    """Predictions by one model, with the share of the variance that is left, and the scale of each block."""
+
+    mean: Array
+    variance: Array
+    left: Array
+    trust: Array
+    scale: Array
+
+
 class Combined(NamedTuple):
     """Predictions over all models, with the share of the variance that is left, and the local scale."""
 
@@ -57,6 +70,7 @@ class Combined(NamedTuple):
     left: Array
     trust: Array
     scale: Array
+    relative: Array  # that over the scale of all
 
 
 class Calibration(NamedTuple):
@@ -177,8 +191,7 @@ class Nearby:
             near = p.neighbours(centres[first:last], self.wanted)
             combined = self.combined(near, targets[own], factors, blocks, with_variance)
             variance = combined.variance * self.calibration(combined.left, combined.scale) ** 2
-            relative = np.ones(variance.size) if self.is_dense else combined.scale / self.usual_scale
-            out[:, order[own]] = combined.mean, variance, combined.trust, relative
+            out[:, order[own]] = combined.mean, variance, combined.trust, combined.relative
         return Predicted(*out)
 
     @property
@@ -294,13 +307,17 @@ class Nearby:
     def withheld(self, own: Index) -> Array:
         """Return errors of some observations, each predicted from all others, over their standard deviations."""
         if self.is_dense:
-            return np.asarray([weight for weight, _ in self.models] @ self._by_model[3][:, own])
+            return self._withheld[own]
         p = self.pyramid
         near = p.neighbours(p.places[own], NEIGHBOURS, float(np.finfo(float).eps))
         combined = self.combined(near, p.places[own, None], np.ones(1), np.arange(own.size + 1), True)
         variance = combined.variance * self.calibration(combined.left, combined.scale) ** 2
         noise = self.noise_share * combined.scale / p.counts[own]
         return np.asarray((p.values[own] - combined.mean) / np.sqrt(variance + noise))
+
+    def at_local_scales(self, errors: Array, own: Index) -> Array:
+        """Return such errors over the local scales around these observations, which have no part in them."""
+        return np.asarray(errors / np.sqrt(self.local(self.pyramid.places[own], own)))
 
     def in_blocks(self, at: Array) -> tuple[Index, Index, Array]:
         """Return an order of places [n, D] by blocks, where each block begins, and the middles of blocks [b, D].
@@ -353,12 +370,16 @@ class Nearby:
             x = self.by_model(model, near, targets, factors, blocks, with_variance)
             sums += weight * np.stack([x.mean, x.mean**2, x.variance * x.scale, x.left, x.trust, x.scale])
         apart = np.maximum(sums[1] - sums[0] ** 2, 0.0)
-        return Combined(sums[0], sums[2] + apart, sums[3], sums[4], sums[5])
+        local = self.local(targets[:, 0])
+        sums[2] *= root_where_calm(local)
+        sums[5] *= local
+        relative = local if self.is_dense else sums[5] / self.usual_scale
+        return Combined(sums[0], sums[2] + apart, sums[3], sums[4], sums[5], relative)
 
     def by_model(
         self, model: Model, near: Near, targets: Array, factors: Array, blocks: Index, with_variance: bool
-    ) -> Combined:
-        """Predict the same by one model; its variance is in units of the local scale."""
+    ) -> OfModel:
+        """Predict the same by one model; its variance is in units of the scale, which `local` has no part in."""
         from xspline.kriging import compiled
 
         p, n, (chosen, filled) = self.pyramid, len(targets), near
@@ -378,7 +399,7 @@ class Nearby:
 
         run(piece, [ranges(len(chosen))])
         scale = np.repeat(self._scales(size, filled), np.diff(blocks))
-        return Combined(mean, variance, left, trust, scale)
+        return OfModel(mean, variance, left, trust, scale)
 
     def _scales(self, size: Array, filled: Index) -> Array:
         """Return the local scale of each block, widened for the degrees of freedom that it is known by."""
@@ -386,6 +407,55 @@ class Nearby:
         freedom = np.maximum(filled - lost + self.freedom, 1)
         scale = (size * filled + self.freedom * self.scale) / freedom
         return np.asarray(scale * _stretch(freedom) ** 2)
+
+    @functools.cached_property
+    def _withheld(self) -> Array:
+        """Errors of all observations, each predicted from all others, over what is expected, if they are one window."""
+        return np.asarray([weight for weight, _ in self.models] @ self._by_model[3])
+
+    @functools.cached_property
+    def _unevenness(self) -> tuple[float, float]:
+        """By which scale and freedom squares of these errors vary from place to place; `UNIFORM` if not beyond chance.
+
+        That is by two standard errors of a variance of the logarithms of so many independent means.
+        """
+        count = self.pyramid.count
+        if not self.is_dense or count <= SCALED:
+            return 1.0, UNIFORM
+        means, sizes = self._around(self.pyramid.places[:count])
+        size = float(sizes.mean())
+        chance = float(special.polygamma(1, size / 2))
+        return local_scales(means, size, 2 * chance * math.sqrt(2 * size / count))
+
+    @functools.cached_property
+    def _in_lengths(self) -> tuple[Array, cKDTree]:
+        """The longer lengths of the likeliest model [D], and a tree of all observations in these."""
+        p, (_, model) = self.pyramid, max(self.models, key=lambda weighted: weighted[0])
+        lengths = model.lengths[-1]
+        return lengths, cKDTree(p.places[: p.count] / lengths)
+
+    def _around(self, at: Array, left_out: Index | None = None) -> tuple[Array, Array]:
+        """Return the mean square of these errors around places [n, D], and of how many independent ones it is the mean.
+
+        Weights fall to zero with the distance, so that none of several that are as far is chosen. Around observations
+        these may be `left_out`.
+        """
+        lengths, tree = self._in_lengths
+        apart, near = tree.query(at / lengths, SCALED)
+        weights = 1 - (apart / np.maximum(apart[:, -1:], np.finfo(float).tiny)) ** 2
+        if left_out is not None:
+            weights[near == left_out[:, None]] = 0.0
+        total, squares = weights.sum(axis=1), self._withheld[near] ** 2
+        return np.sum(weights * squares, axis=1) / total, total**2 / np.sum(weights**2, axis=1)
+
+    def local(self, at: Array, left_out: Index | None = None) -> Array:
+        """Return the scale at places [n, D] over that of all, where observations are one window; else 1."""
+        scale, freedom = self._unevenness
+        if freedom >= UNIFORM:
+            return np.ones(len(at))
+        mean, size = self._around(at, left_out)
+        stretch = _stretch(freedom + size) / _stretch(np.array(self.degrees))
+        return np.asarray((freedom * scale + size * mean) / (freedom + size) * stretch**2)
 
     def _stencil(self, orders: Mapping[int, int]) -> tuple[Array, Array]:
         """Return offsets [s, d] and factors [s] whose combination of values is a derivative."""
@@ -399,6 +469,14 @@ class Nearby:
                 offsets = [o + side * half for side in (1, -1) for o in offsets]
                 factors = [side * f / step for side in (1, -1) for f in factors]
         return np.array(offsets), np.array(factors)
+
+
+def root_where_calm(local: Array) -> Array:
+    """Return by what variances of the field go with local scales: calm data may have less noise about the same field.
+
+    With noise of .1 and .5 in two halves of a line 85 % of the calm one are covered without the root, 97 % with it.
+    """
+    return np.maximum(local, np.sqrt(local))
 
 
 def _stretch(freedom: Array) -> Array:

@@ -257,7 +257,7 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         return {}
     each = max(WITHHELD // 2 // len(members), 1)  # what tails are expected needs fewer than a calibration
     rng = np.random.default_rng(0)
-    usual, suspects, places, beyond, count, repeated = [], [], [], [], 0, 0
+    usual, local, suspects, places, beyond, count, repeated = [], [], [], [], [], 0, 0
     for member in members:
         values = member.pyramid.values[: member.pyramid.count]
         columns = [_on_circle(space, *pair) for pair in zip(space.names, member.coordinates.T, strict=True)]
@@ -271,7 +271,9 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         # A gross error is far from its neighbours, as no corner is, and from all values, as no front is.
         near = distances(member.pyramid.trees[0], values, furthest)[0]
         beyond.append(np.minimum(near, np.abs(values[furthest] - values.mean())) > 3 * values.std())
+        # By local scales several gross errors side by side would pass for a lively place.
         usual.append((member.coordinates[sample[:each]], member.withheld(sample[:each])))
+        local.append(member.at_local_scales(usual[-1][1], sample[:each]))
     largest = np.abs(np.concatenate(suspects))
     u = np.concatenate([errors for _, errors in usual])
     at = np.concatenate([x for x, _ in usual])
@@ -292,5 +294,5 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         "matters": bool(np.concatenate(beyond)[farthest]),
         "repeated": repeated,
         "correlated": {},
-        "uneven": assumptions.unevenness(_with_cycles(space, columns_of), u[known]),
+        "uneven": assumptions.unevenness(_with_cycles(space, columns_of), np.concatenate(local)[known]),
     }
