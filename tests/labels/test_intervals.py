@@ -111,15 +111,13 @@ def test_of_a_fine_field_95_percent_are_196_standard_errors() -> None:
 def test_new_observations_scatter_as_those_around_them_do(shape: tuple[int, int]) -> None:
     """Ten times as much in the east as in the west."""
     rng, (ny, nx) = np.random.default_rng(1), shape
-    size = np.where(np.arange(nx) < nx / 2, 0.2, 2.0)
     field = 12 * ndimage.gaussian_filter(rng.standard_normal(shape), 3)
-    values = size * (field + 0.3 * rng.standard_normal(shape))
+    values = np.where(np.arange(nx) < nx / 2, 0.2, 2.0) * (field + 0.3 * rng.standard_normal(shape))
     data = xr.DataArray(values, {"y": np.arange(float(ny)), "x": np.arange(float(nx))}, ("y", "x"), "u")
     known = data.where(rng.random(data.shape) > 0.2)
     ends = known.spline.fit().interval(new=True)
     is_inside = ((ends.lower < data) & (data < ends.upper)).where(known.isnull())
-    east = float(is_inside.sel(x=slice(0.55 * nx, None)).mean())
-    assert east > 0.9, f"{east:.3f} of those withheld in the east: with the noise of all .84"
+    assert is_inside.sel(x=slice(0.55 * nx, None)).mean() > 0.9, "in the east: with the noise of all .84"
 
 
 def test_merged_statistics_and_files_know_the_noise(tmp_path: Path) -> None:

@@ -125,9 +125,9 @@ def fit(
         coordinates, joined = members[i].coordinates, members[i].joined
         return Nearby(places, pyramids[i], *own, coordinates, rows[i], steps, joined=joined)
 
-    choices = _choices(pyramids, rows, inner, places, np.ptp(at, axis=0), floor, windows)
+    choices, unlikely = _choices(pyramids, rows, inner, places, np.ptp(at, axis=0), floor, windows)
     tried = [_calibrated(field(first, own), inner[first]) for own in choices]
-    best = min(range(len(choices)), key=lambda k: tried[k][0])
+    best = _best(tried, unlikely)
     others = {i: _calibrated(field(i, choices[best]), inner[i])[1] for i in range(len(members)) if i != first}
     return [others.get(i, tried[best][1]) for i in range(len(members))]
 
@@ -150,11 +150,12 @@ def fit_sample(
     """
     floor = math.log(max(least_noise / float(np.var(sample.values[: sample.count])), 1e-300))
     span, own = np.ptp(places(sampled), axis=0), np.arange(inner)
+    choices, unlikely = _choices([sample], [None], [own], places, span, floor, windows)
     tried = []
-    for chosen in _choices([sample], [None], [own], places, span, floor, windows):
+    for chosen in choices:
         field = Nearby(places, sample, *chosen, coordinates, None, steps, sampled=sampled, inner=inner)
         tried.append(_calibrated(field, own))
-    return min(tried, key=lambda found: found[0])[1]
+    return tried[_best(tried, unlikely)][1]
 
 
 def in_neighbourhoods(pyramid: Pyramid, inner: Index) -> Array:
@@ -186,14 +187,17 @@ def _choices(
     span: Array,
     floor: float,
     windows: int,
-) -> list[_Chosen]:
-    """Return the covariance that windows make likely; of many observations a smooth one, at one scale, beside it."""
+) -> tuple[list[_Chosen], list[float]]:
+    """Return the covariance that windows make likely; of many observations a smooth one, at one scale, beside it.
+
+    Beside them is −log of the likelihood of each.
+    """
     largest = max(pyramids, key=lambda pyramid: pyramid.count)
     dense, count = largest.count <= DENSE, sum(p.count for p in pyramids)
     very_few, metric = largest.count <= VERY_FEW, largest.metric
     few, most, sampled = _windows(pyramids, rows, inner, windows)
     near = None if dense else replace(most, items=[w for w in most.items if not w.levels.any()])
-    choices = []
+    choices, unlikely = [], []
     kinds = [(SLOPED, True), (SMOOTHEST, False)][: 1 + (windows > FEW)]
     for smoothest, may_be_two in [(SMOOTHEST, count >= TWO)] if dense else kinds:
         single, double = (Prior.over(metric, span, places, q, smoothest, floor, very_few) for q in (1, 2))
@@ -202,25 +206,34 @@ def _choices(
         scales, residuals = sampled.scales(found[0][1]), most.residuals(found[0][1])
         scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
         choices.append(_Chosen(tuple(found), scale, freedom, float(scales.mean()), residuals))
-    return choices
+        unlikely.append(0.0 if dense else most.value(found[0][1]))
+    return choices, unlikely
+
+
+def _best(tried: Sequence[tuple[float, Nearby]], unlikely: Sequence[float]) -> int:
+    """Return which field predicts withheld observations best.
+
+    A smooth one has to be likelier too, or better by more than chance: two standard errors of a mean of so many.
+    """
+    is_smooth = float(tried[-1][1].models[0][1].smoothness.max()) > SLOPED + 1e-6
+    margin = 2 / math.sqrt(WITHHELD) if is_smooth and unlikely[-1] >= unlikely[0] else 0.0
+    return len(tried) - 1 if tried[-1][0] + margin < tried[0][0] else 0
 
 
 def _calibrated(field: Nearby, inner: Index) -> tuple[float, Nearby]:
     """Return how wrong a field is of observations that it predicts from others, and the field with its calibration.
 
-    The first is the sum over distances to these others of the logarithm of the mean absolute error, and what a smooth
-    field has to gain. For the second, of errors over their standard deviations, the quantile of 95 % is compared with
-    that of a normal distribution, as far as it is the field, not noise, that they come from: of each quarter by itself,
-    from the calmest neighbours to the liveliest, if their scales differ. At an ice edge errors are longer than those
-    of a model that calm water decides, and calm water's are shorter.
+    The first is the sum over distances to these others of the logarithm of the mean absolute error. For the second, of
+    errors over their standard deviations, the quantile of 95 % is compared with that of a normal distribution, as far
+    as it is the field, not noise, that they come from: of each quarter by itself, from the calmest neighbours to the
+    liveliest, if their scales differ. At an ice edge errors are longer than those of a model that calm water decides,
+    and calm water's are shorter.
     """
     if field.is_dense:
         return 0.0, field
     own = np.random.default_rng(1).permutation(inner)[:WITHHELD]
     p, alone, blocks = field.pyramid, np.ones(1), np.arange(own.size + 1)
-    is_smooth = float(field.models[0][1].smoothness.max()) > SLOPED + 1e-6
-    # A smoother field has to be better by more than chance: two standard errors of a mean of so many.
-    wrong, knots = 2 * is_smooth / math.sqrt(WITHHELD), []
+    wrong, knots = 0.0, []
     for distance in DISTANCES:
         near = p.neighbours(p.places[own], NEIGHBOURS, distance)
         if near[1].min() == 0:

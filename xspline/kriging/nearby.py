@@ -52,16 +52,6 @@ class Predicted(NamedTuple):
     relative_noise: Array  # [n], variance of an observation there about the field, over that of all
 
 
-class OfModel(NamedTuple):
-    """Predictions by one model, with the share of the variance that is left, and the scale of each block."""
-
-    mean: Array
-    variance: Array
-    left: Array
-    trust: Array
-    scale: Array
-
-
 class Combined(NamedTuple):
     """Predictions over all models, with the share of the variance that is left, and the local scale."""
 
@@ -70,7 +60,7 @@ class Combined(NamedTuple):
     left: Array
     trust: Array
     scale: Array
-    relative: Array  # that over the scale of all
+    relative: Array | float = 1.0  # that over the scale of all
 
 
 class Calibration(NamedTuple):
@@ -315,10 +305,6 @@ class Nearby:
         noise = self.noise_share * combined.scale / p.counts[own]
         return np.asarray((p.values[own] - combined.mean) / np.sqrt(variance + noise))
 
-    def at_local_scales(self, errors: Array, own: Index) -> Array:
-        """Return such errors over the local scales around these observations, which have no part in them."""
-        return np.asarray(errors / np.sqrt(self.local(self.pyramid.places[own], own)))
-
     def in_blocks(self, at: Array) -> tuple[Index, Index, Array]:
         """Return an order of places [n, D] by blocks, where each block begins, and the middles of blocks [b, D].
 
@@ -378,8 +364,8 @@ class Nearby:
 
     def by_model(
         self, model: Model, near: Near, targets: Array, factors: Array, blocks: Index, with_variance: bool
-    ) -> OfModel:
-        """Predict the same by one model; its variance is in units of the scale, which `local` has no part in."""
+    ) -> Combined:
+        """Predict the same by one model; its variance is in units of the scale, in which `local` has no part."""
         from xspline.kriging import compiled
 
         p, n, (chosen, filled) = self.pyramid, len(targets), near
@@ -399,7 +385,7 @@ class Nearby:
 
         run(piece, [ranges(len(chosen))])
         scale = np.repeat(self._scales(size, filled), np.diff(blocks))
-        return OfModel(mean, variance, left, trust, scale)
+        return Combined(mean, variance, left, trust, scale)
 
     def _scales(self, size: Array, filled: Index) -> Array:
         """Return the local scale of each block, widened for the degrees of freedom that it is known by."""
@@ -437,8 +423,7 @@ class Nearby:
     def _around(self, at: Array, left_out: Index | None = None) -> tuple[Array, Array]:
         """Return the mean square of these errors around places [n, D], and of how many independent ones it is the mean.
 
-        Weights fall to zero with the distance, so that none of several that are as far is chosen. Around observations
-        these may be `left_out`.
+        Weights fall to zero with the distance, so that none of several that are as far is chosen.
         """
         lengths, tree = self._in_lengths
         apart, near = tree.query(at / lengths, SCALED)
@@ -449,7 +434,7 @@ class Nearby:
         return np.sum(weights * squares, axis=1) / total, total**2 / np.sum(weights**2, axis=1)
 
     def local(self, at: Array, left_out: Index | None = None) -> Array:
-        """Return the scale at places [n, D] over that of all, where observations are one window; else 1."""
+        """Return the scale around places [n, D], some `left_out`, over that of all, if these are one window; else 1."""
         scale, freedom = self._unevenness
         if freedom >= UNIFORM:
             return np.ones(len(at))

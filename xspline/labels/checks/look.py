@@ -272,8 +272,9 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         near = distances(member.pyramid.trees[0], values, furthest)[0]
         beyond.append(np.minimum(near, np.abs(values[furthest] - values.mean())) > 3 * values.std())
         # By local scales several gross errors side by side would pass for a lively place.
-        usual.append((member.coordinates[sample[:each]], member.withheld(sample[:each])))
-        local.append(member.at_local_scales(usual[-1][1], sample[:each]))
+        some, errors = sample[:each], member.withheld(sample[:each])
+        usual.append((member.coordinates[some], errors))
+        local.append(errors / np.sqrt(member.local(member.pyramid.places[some], some)))
     largest = np.abs(np.concatenate(suspects))
     u = np.concatenate([errors for _, errors in usual])
     at = np.concatenate([x for x, _ in usual])

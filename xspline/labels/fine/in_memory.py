@@ -102,8 +102,8 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
         along.append(by_member(column.values))
     values, precision = by_member(residual.values), by_member(weights.values)
     used = np.isfinite(values) & (precision > 0) & np.all([np.isfinite(c) for c in along], axis=0)
-    whole = by_member(data.values)
-    enough = [bool(own.sum() >= LEAST and np.ptp(whole[k][own]) > 0) for k, own in enumerate(used)]
+    known = [own[is_used] for own, is_used in zip(by_member(data.values), used, strict=True)]
+    enough = [own.size >= LEAST and bool(own.min() < own.max()) for own in known]
     if not any(enough):
         return None
     parts = []
@@ -115,7 +115,7 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
     alone = [len(spans[name]) == 1 and list(spans.values()).count(spans[name]) == 1 for name in space.names]
     labels = parts[0].coordinates.T
     steps = np.array([_step(x, len(labels), is_alone=own) for x, own in zip(labels, alone, strict=True)])
-    return Left(parts, places, steps, enough, rounding(whole[used]))
+    return Left(parts, places, steps, enough, rounding(np.concatenate(known)))
 
 
 def places_of(space: Space) -> Places:

@@ -333,11 +333,11 @@ def _gross(seen: Mapping[str, Any]) -> Iterator[Finding]:
             "outliers", text, advice, warns=seen["matters"] and seen["largest"] > CERTAIN * seen["limit"]
         )
     elif seen["tails"] > 0:
-        text = (
+        share = (
             f"{seen['tails']:.2g} of residuals{of} are beyond 3 standard deviations, of normal errors .0027"
         )
-        advice = "errors have heavy tails, for which fit(robust=True) is nearer; intervals of 95 % are hardly touched"
-        yield Finding("tails", text, advice)
+        text = f"{share}, and the largest is {seen['largest']:.3g}; {seen['at']}"
+        yield Finding("tails", text, "errors have heavy tails, or some are gross: fit(robust=True) is nearer")
     else:
         yield Finding(
             "errors", f"{seen['count']:,} values{of} are no farther from the field than normal errors are"
