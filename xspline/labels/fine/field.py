@@ -74,7 +74,9 @@ class Fine:
         model = first.models[best][1]
         labels = [f"{k + 1}" for k in range(len(model.variances))]
         lengths = model.lengths[:, index]
-        steps = np.array([first.steps[space.names.index(name)] for name in along])
+        angles = [space.axis(name).role in ("latitude", "longitude") for name in along]
+        unit = [first.places.degrees if is_angle else 1.0 for is_angle in angles]
+        steps = np.array([first.steps[space.names.index(name)] for name in along]) * unit
         dims = ("scale", "along")
         coords = {"scale": labels, "along": along}
         deviation = np.sqrt(model.variances * first.mean_scales[best])
