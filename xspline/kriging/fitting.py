@@ -211,23 +211,21 @@ def _choices(
 
 
 def _best(tried: Sequence[tuple[float, Nearby]], unlikely: Sequence[float]) -> int:
-    """Return which field predicts withheld observations best.
-
-    A smooth one has to be likelier too, or better by more than chance: two standard errors of a mean of so many.
-    """
+    """Return which field predicts withheld observations best; a smooth one beside a rough one has to be likelier."""
     is_smooth = float(tried[-1][1].models[0][1].smoothness.max()) > SLOPED + 1e-6
-    margin = 2 / math.sqrt(WITHHELD) if is_smooth and unlikely[-1] >= unlikely[0] else 0.0
-    return len(tried) - 1 if tried[-1][0] + margin < tried[0][0] else 0
+    if is_smooth and unlikely[-1] >= unlikely[0]:
+        return 0
+    return int(np.argmin([wrong for wrong, _ in tried]))
 
 
 def _calibrated(field: Nearby, inner: Index) -> tuple[float, Nearby]:
     """Return how wrong a field is of observations that it predicts from others, and the field with its calibration.
 
-    The first is the sum over distances to these others of the logarithm of the mean absolute error. For the second, of
-    errors over their standard deviations, the quantile of 95 % is compared with that of a normal distribution, as far
-    as it is the field, not noise, that they come from: of each quarter by itself, from the calmest neighbours to the
-    liveliest, if their scales differ. At an ice edge errors are longer than those of a model that calm water decides,
-    and calm water's are shorter.
+    The first is the sum over distances to these others of the logarithm of the mean absolute error, where the nearest
+    ones count as much as all farther ones. For the second, of errors over their standard deviations, the quantile of 95
+    % is compared with that of a normal distribution, as far as it is the field, not noise, that they come from: of each
+    quarter by itself, from the calmest neighbours to the liveliest, if their scales differ. At an ice edge errors are
+    longer than those of a model that calm water decides, and calm water's are shorter.
     """
     if field.is_dense:
         return 0.0, field
@@ -241,7 +239,8 @@ def _calibrated(field: Nearby, inner: Index) -> tuple[float, Nearby]:
         combined = field.combined(near, p.places[own, None], alone, blocks, True)
         noise = field.noise_share * combined.scale / p.counts[own]
         away = np.abs(p.values[own] - combined.mean)
-        wrong += math.log(max(float(away.mean()), 1e-300))
+        weight = 1.0 if distance < 1 else 1 / (len(DISTANCES) - 1)
+        wrong += weight * math.log(max(float(away.mean()), 1e-300))
         error = away / np.sqrt(combined.variance + noise)
         share = combined.variance / (combined.variance + noise)
         # Of fewer than 20 errors, none is among the largest 5 %.
