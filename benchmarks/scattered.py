@@ -3,25 +3,25 @@
 Sparse: CSR rows from `BSpline.design_matrix` of each coordinate, then Phi'Phi and Phi'y of scipy.sparse. Dense:
 rows of Phi in batches. Both are timed on the first observations only, as their cost is proportional to the
 number, and with the formation of Phi and without. Times are CPU seconds, which count every thread. A last table has
-the wall seconds of labelled observations in chunks, on one thread and on two.
+the wall seconds of labelled observations in a store, by one worker and by two.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import dask
 import numpy as np
 import scipy.sparse
 import xarray as xr
 from scipy.interpolate import BSpline as SciPySpline
 
 import xspline as xs
-from benchmarks import measure
+from benchmarks import mean, measure
 from xspline.kernels import Block, Group, Layout, accumulate, evaluate
 
 LAYOUT = Layout((Group((0,), (0, 1, 2)),))
@@ -150,27 +150,23 @@ def rates(block: Block, repeat: int) -> None:
     )
 
 
-def in_threads(count: int, chunks: int, repeat: int) -> None:
-    """Wall seconds of the statistics of float32 observations in Dask chunks, by one thread and by two, in turns."""
+def by_workers(count: int, chunks: int, repeat: int) -> None:
+    """Wall seconds of the statistics of float32 observations in a Zarr store, by one worker process and by two."""
     rng, space = np.random.default_rng(2), space_of(8)
-    names = tuple(space.names)
-    places = {name: ("obs", rng.uniform(size=count).astype(np.float32)) for name in names}
-    values = rng.normal(size=count).astype(np.float32)
-    data = xr.DataArray(values, dims="obs", coords=places).chunk(obs=-(-count // chunks))
-
-    def statistics_by(threads: int) -> None:
-        with dask.config.set(scheduler="threads", num_workers=threads):
-            data.spline.statistics(space)
-
-    clock = Clock()
-    for _ in range(repeat + 1):
-        for threads in (1, 2):
-            clock.call(str(threads), lambda threads=threads: statistics_by(threads))
-    walls = {name: statistics.median(times[1:]) for name, times in clock.wall.items()}
+    names, walls = tuple(space.names), {}
+    columns = {name: ("obs", rng.random(count, dtype=np.float32)) for name in names}
+    data = xr.Dataset({"u": ("obs", rng.standard_normal(count, dtype=np.float32)), **columns})
+    with tempfile.TemporaryDirectory() as folder:
+        encoding = {name: {"compressors": ()} for name in data.data_vars}
+        data.chunk(obs=-(-count // chunks)).to_zarr(folder, encoding=encoding, consolidated=False)
+        for workers in (1, 2):
+            with mean.workers(workers):
+                stored = xr.open_zarr(folder, consolidated=False).set_coords(names).u
+                walls[workers] = measure.seconds(lambda own=stored: own.spline.statistics(space), repeat)
     measure.table(
-        f"scattered: {count:,} float32 observations in {chunks} chunks in memory",
-        ("threads", "wall s", "million/s", "times one"),
-        [(name, wall, count / wall / 1e6, walls["1"] / wall) for name, wall in walls.items()],
+        f"scattered: {count:,} float32 observations in {chunks} chunks of a Zarr store",
+        ("workers", "wall s", "million/s", "times one"),
+        [(workers, wall, count / wall / 1e6, walls[1] / wall) for workers, wall in walls.items()],
     )
 
 
@@ -181,4 +177,4 @@ def run(args: argparse.Namespace) -> None:
     block = Block(280.0 + np.sin(6 * x) * y + z + rng.normal(size=count), (x, y, z))
     rates(block, repeat)
     against(block, space_of(8), repeat, (min(count, 50_000), min(count, 20_000)))
-    in_threads(16 * count, 16, repeat)
+    by_workers(48 * count, 48, repeat)
