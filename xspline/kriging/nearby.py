@@ -423,11 +423,12 @@ class Nearby:
     def _around(self, at: Array, left_out: Index | None = None) -> tuple[Array, Array]:
         """Return the mean square of these errors around places [n, D], and of how many independent ones it is the mean.
 
-        Weights fall to zero with the distance, so that none of several that are as far is chosen.
+        Weights fall to about zero with the distance: of several that are as far, as those of one place, none is chosen.
         """
         lengths, tree = self._in_lengths
         apart, near = tree.query(at / lengths, SCALED)
-        weights = 1 - (apart / np.maximum(apart[:, -1:], np.finfo(float).tiny)) ** 2
+        share = apart / np.maximum(apart[:, -1:], np.finfo(float).tiny)
+        weights = np.maximum(1 - share**2, np.finfo(float).eps)
         if left_out is not None:
             weights[near == left_out[:, None]] = 0.0
         total, squares = weights.sum(axis=1), self._withheld[near] ** 2
