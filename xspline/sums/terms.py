@@ -112,8 +112,34 @@ def _image_along(pairs: Array, v: Array, members: Sequence[tuple[slice, slice]])
 
 
 def tidy(terms: Sequence[Term], batch_ndim: int, frame: Frame) -> tuple[Term, ...]:
-    """Terms with the same sum, fewer and smaller by merging and, where it pays, by multiplying out."""
-    return tuple(_multiply_out(_add_factors_of_like_terms(terms, batch_ndim, frame), batch_ndim, frame))
+    """Terms with the same sum, fewer and smaller by merging and, where that takes fewer bytes, one of fewer factors.
+
+    Take the coarsest common partition of the axes: those that share a factor in any term share a block. Blocks on
+    whose keys all terms agree stay factors of their own; the others become one factor, because a sum of products is
+    not a product.
+    """
+    terms = _add_factors_of_like_terms(terms, batch_ndim, frame)
+    if len(terms) < 2:
+        return tuple(terms)
+    blocks = join_overlapping(factor.axes for term in terms for factor in term)
+    # For each block the factors of every term inside it, and last their multiplicities.
+    columns = [
+        [tuple(f for f in term if block.intersection(f.axes)) for term in terms]
+        for block in sorted(blocks, key=sorted)
+    ]
+    multiplicities = (split(term, (), batch_ndim)[0] for term in terms)
+    columns.append([() if factor is None else (factor,) for factor in multiplicities])
+    keys = [[math.prod(f.key for f in factors) % KEY_MODULUS for factors in column] for column in columns]
+    agree = [len(set(column)) == 1 for column in keys]
+    agree[0] &= not all(agree)  # all equal: one of them has to take the sum
+    # One term: each of its factors is a sum of products, here a list of what is multiplied.
+    form = [[column[0]] for column, alone in zip(columns, agree, strict=True) if alone]
+    mixed = [column for column, alone in zip(columns, agree, strict=True) if not alone]
+    form.append([tuple(f for factors in row for f in factors) for row in zip(*mixed, strict=True)])
+    size = sum(8 * math.prod(_support(products, frame)[2]) for products in form)
+    if size >= sum(factor.nbytes for term in terms for factor in term):
+        return tuple(terms)
+    return (without_ones(add_products(products, frame) for products in form),)
 
 
 def _add_factors_of_like_terms(terms: Sequence[Term], batch_ndim: int, frame: Frame) -> list[Term]:
@@ -139,36 +165,6 @@ def _add_factors_of_like_terms(terms: Sequence[Term], batch_ndim: int, frame: Fr
                 total = [add_products([(factor,) for factor in factors], frame)] if factors else []
                 shorter.append(without_ones([*rest, *total]))
     return shorter
-
-
-def _multiply_out(terms: list[Term], batch_ndim: int, frame: Frame) -> list[Term]:
-    """The list, or one term of fewer factors if that takes fewer bytes.
-
-    Take the coarsest common partition of the axes: those that share a factor in any term share a block. Blocks on
-    whose keys all terms agree stay factors of their own; the others become one factor, because a sum of products is
-    not a product.
-    """
-    if len(terms) < 2:
-        return terms
-    blocks = join_overlapping(factor.axes for term in terms for factor in term)
-    # For each block the factors of every term inside it, and last their multiplicities.
-    columns = [
-        [tuple(f for f in term if block.intersection(f.axes)) for term in terms]
-        for block in sorted(blocks, key=sorted)
-    ]
-    multiplicities = (split(term, (), batch_ndim)[0] for term in terms)
-    columns.append([() if factor is None else (factor,) for factor in multiplicities])
-    keys = [[math.prod(f.key for f in factors) % KEY_MODULUS for factors in column] for column in columns]
-    agree = [len(set(column)) == 1 for column in keys]
-    agree[0] &= not all(agree)  # all equal: one of them has to take the sum
-    # One term: each of its factors is a sum of products, here a list of what is multiplied.
-    form = [[column[0]] for column, alone in zip(columns, agree, strict=True) if alone]
-    mixed = [column for column, alone in zip(columns, agree, strict=True) if not alone]
-    form.append([tuple(f for factors in row for f in factors) for row in zip(*mixed, strict=True)])
-    size = sum(8 * math.prod(_support(products, frame)[2]) for products in form)
-    if size >= sum(factor.nbytes for term in terms for factor in term):
-        return terms
-    return [without_ones(add_products(products, frame) for products in form)]
 
 
 def _support(products: Sequence[Term], frame: Frame) -> tuple[Axes, Window, tuple[int, ...]]:

@@ -24,7 +24,11 @@ def data_root(matvec: LinearMap, diagonal: Array, space: Space) -> LinearMap:
     """
     scale = np.sqrt(diagonal)
     inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
-    lower = [_unit_mass_factor(space, j) for j in range(len(space.names))]
+    lower = []
+    for j in range(len(space.names)):
+        mass = dense_of((integral(space, j, 0),), (j,), space.frame)
+        unit = unit_scale(np.diagonal(mass))
+        lower.append(np.asarray(np.linalg.cholesky(mass / unit / unit[:, None])))
     inverses = [linalg.solve_triangular(factor, np.eye(len(factor)), lower=True) for factor in lower]
     transposed = [np.ascontiguousarray(factor.T) for factor in inverses]
 
@@ -37,10 +41,3 @@ def data_root(matvec: LinearMap, diagonal: Array, space: Space) -> LinearMap:
         return scale * apply_kronecker(lower, np.concatenate(parts))
 
     return root
-
-
-def _unit_mass_factor(space: Space, j: int) -> Array:
-    """Lower Cholesky factor of the mass matrix of an axis, scaled to a unit diagonal: [K, K]."""
-    mass = dense_of((integral(space, j, 0),), (j,), space.frame)
-    scale = unit_scale(np.diagonal(mass))
-    return np.asarray(np.linalg.cholesky(mass / scale / scale[:, None]))

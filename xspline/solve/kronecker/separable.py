@@ -162,12 +162,9 @@ class Separable(DirectSystem):
     def edf(self) -> Array:
         if not self.penalised:
             return np.full(self.determined.shape, float(math.prod(self.frame.sizes)))
-        if self.beside.terms:
-            return self._edf_of_pencil()
-        return np.asarray(np.sum(self.systems.edf(), axis=-1))
-
-    def _edf_of_pencil(self) -> Array:
-        """tr(A⁻¹G) of each system, or P less that of the penalty where that is the smaller part."""
+        if not self.beside.terms:
+            return np.asarray(np.sum(self.systems.edf(), axis=-1))
+        # tr(A⁻¹G) of each system, or P less that of the penalty where that is the smaller part.
         (beside, weight), (penalty, rough) = self._weighted(self.divisors.ndim)
         direct, *parts = self.systems.traces([self.main, beside, penalty])
         direct, lost = direct * self._multiples(self.positive), parts[0] * weight + parts[1] * rough

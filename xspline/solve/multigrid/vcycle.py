@@ -54,7 +54,12 @@ class Level:
         changes = enumerate(zip(axes, coarse, strict=True))
         self.transfers = [AxisTransfer.of(j, fine, c) for j, (fine, c) in changes if c is not fine]
         self.matrix, self.smoother = Operator(pairs, _frame_of(axes)), Schwarz(pairs, axes)
-        self.bound = 1.1 * self._largest_eigenvalue()  # the estimate is from below
+        # The largest eigenvalue of B A, by the power method from a fixed random start: an estimate from below.
+        x, size = np.random.default_rng(0).standard_normal((1, *self.matrix.sizes)), 1.0
+        for _ in range(12):
+            x = self.smoother.apply(self.matrix.matvec(x / size))
+            size = float(norm_of(x)[0])
+        self.bound = 1.1 * size
 
     @property
     def nbytes(self) -> int:
@@ -100,14 +105,6 @@ class Level:
                 r = r - self.matrix.matvec(d)
         return x
 
-    def _largest_eigenvalue(self) -> float:
-        """The largest eigenvalue of B A, by the power method from a fixed random start."""
-        x, size = np.random.default_rng(0).standard_normal((1, *self.matrix.sizes)), 1.0
-        for _ in range(12):
-            x = self.smoother.apply(self.matrix.matvec(x / size))
-            size = float(norm_of(x)[0])
-        return size
-
 
 class Multigrid:
     """Levels down to a few thousand coefficients, and a Cholesky factorisation there.
@@ -116,9 +113,7 @@ class Multigrid:
     penalty, products over the axes, none where they are not known; `coarsest` coefficients are solved for directly.
     """
 
-    def __init__(
-        self, pairs: Array, axes: Sequence[AxisLevel], terms: PenaltyTerms = (), coarsest: int = COARSEST
-    ) -> None:
+    def __init__(self, pairs: Array, axes: Sequence[AxisLevel], terms: PenaltyTerms, coarsest: int) -> None:
         self.levels: list[Level] = []
         self.sizes = [tuple(axis.size for axis in axes)]
         while math.prod(self.sizes[-1]) > coarsest:

@@ -94,7 +94,9 @@ def minimise(
     values = [state.point.value]
     for _ in range(STEPS):
         step = _newton_step(state)
-        if _ends(state.point, step, near, enough) or _stands(values[-4:]):
+        known = [value for value in values[-4:] if value is not None]
+        stands = len(known) > 3 and known[0] - known[-1] < LOST / 10  # the last three have gained little
+        if _ends(state.point, step, near, enough) or stands:
             return replace(state, converged=True)
         before = state  # first: while a score is computed the point before this one is not held
         state = _advanced(score, before, step)
@@ -107,12 +109,6 @@ def minimise(
 def _ends(point: Point, step: Array, near: float, enough: float) -> bool:
     """Return whether a step is not worth taking."""
     return bool(np.max(np.abs(step)) < near) or _gain(point, step) < enough + DOUBT * point.noise
-
-
-def _stands(values: list[float | None]) -> bool:
-    """Return whether the last three steps, of which these are the scores, have gained little."""
-    known = [value for value in values if value is not None]
-    return len(known) > 3 and known[0] - known[-1] < LOST / 10
 
 
 def _gain(point: Point, step: Array) -> float:
