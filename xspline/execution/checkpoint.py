@@ -116,14 +116,14 @@ class Checkpoint:
         )
 
 
-def batches(indices: Sequence[Any], limits: Limits = LIMITS) -> Iterator[Sequence[Any]]:
+def batches(indices: Sequence[Any], limits: Limits) -> Iterator[Sequence[Any]]:
     """Yield the indices of the sums in each file: consecutive ones, in at most as many as there are regions."""
     size = max(1, -(-len(indices) // limits.regions))
     for start in range(0, len(indices), size):
         yield indices[start : start + size]
 
 
-def kept_level(blocks: Sequence[int], steps: Sequence[Sequence[int]], limits: Limits = LIMITS) -> int:
+def kept_level(blocks: Sequence[int], steps: Sequence[Sequence[int]], limits: Limits) -> int:
     """Return the number of the level of a tree whose sums are kept; 0 is that of the blocks."""
     left, counts = tuple(blocks), []
     for step in steps:

@@ -76,7 +76,7 @@ def step_edges(step: int, lo: int, hi: int) -> tuple[int, ...]:
 
 
 def read_shape(
-    shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, most: int = LIMITS.read_bytes
+    shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, most: int
 ) -> tuple[int, ...]:
     """Return the shape of one read: whole storage chunks, several where they are small, innermost axes first.
 
@@ -92,11 +92,7 @@ def read_shape(
 
 
 def regions(
-    shape: Sequence[int],
-    chunk: Sequence[int] | None,
-    itemsize: int,
-    batch: Sequence[int],
-    limits: Limits = LIMITS,
+    shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, batch: Sequence[int], limits: Limits
 ) -> Cuts:
     """Cut a stored array into some tens of boxes of whole storage chunks, of much the same size.
 
@@ -110,7 +106,7 @@ def regions(
     return _coarser(chunks, most, batch, limits)
 
 
-def grouped(blocks: Cuts, itemsize: int, batch: Sequence[int], limits: Limits = LIMITS) -> Cuts:
+def grouped(blocks: Cuts, itemsize: int, batch: Sequence[int], limits: Limits) -> Cuts:
     """Join neighbouring blocks into boxes of some `group_bytes`, as long as more than `regions` are left."""
     size = math.prod(edges[-1] for edges in blocks.edges) * itemsize
     most = limits.leaves_for(-(-size // limits.group_bytes))
@@ -150,7 +146,7 @@ def _balanced(counts: tuple[int, ...], most: int, batch: tuple[int, ...], balanc
 # A source, cut
 
 
-def prepare(source: Source, limits: Limits = LIMITS) -> Source:
+def prepare(source: Source, limits: Limits) -> Source:
     """Return `source` in the form in which it is summed: all in Dask blocks cut alike, in its store, or in memory.
 
     Anything chunked makes everything chunked: values and large auxiliary arrays become Dask arrays cut alike. Values
@@ -199,12 +195,12 @@ def check_chunks(array: da.Array, label: str) -> None:
         )
 
 
-def travels_whole(array: Any, limits: Limits = LIMITS) -> bool:
+def travels_whole(array: Any, limits: Limits) -> bool:
     """Return whether a coordinate or weight goes to each worker as it is, rather than by the block."""
     return is_reader(array) or (in_memory(array) and nbytes(array) <= limits.whole_bytes)
 
 
-def cuts_of(source: Source, limits: Limits = LIMITS) -> Cuts:
+def cuts_of(source: Source, limits: Limits) -> Cuts:
     """Return the boxes of one task each: blocks of a chunked source, or groups of them; regions of a stored one.
 
     A task computes several blocks, one after another, where each comes from a store or the like by a task of its own:
@@ -225,9 +221,7 @@ def cuts_of(source: Source, limits: Limits = LIMITS) -> Cuts:
     return grouped(blocks, source.dtype.itemsize, batch, limits) if groupable else blocks
 
 
-def read_of(
-    source: Source, cuts: Cuts, device: str | None = None, limits: Limits = LIMITS
-) -> tuple[int, ...]:
+def read_of(source: Source, cuts: Cuts, device: str | None, limits: Limits) -> tuple[int, ...]:
     """Return the shape of what is summed at once: few and large reads of a store, or small blocks joined."""
     step = limits.read_bytes if device is None else limits.gpu_step_bytes
     itemsize = source.dtype.itemsize
@@ -365,9 +359,7 @@ def _ranges(lo: np.ndarray, hi: np.ndarray, starts: Sequence[Sequence[int]]) -> 
 # The tree of merges
 
 
-def steps_of(
-    source: Source, space: Space, cuts: Cuts, limits: Limits = LIMITS
-) -> tuple[tuple[int, ...], ...]:
+def steps_of(source: Source, space: Space, cuts: Cuts, limits: Limits) -> tuple[tuple[int, ...], ...]:
     """Return the levels of the tree of merges, with fan-ins for the largest sums that a mask can leave."""
     sizes, components = Sizes(source, space, cuts, limits), inseparable(space)
     return levels(
@@ -379,7 +371,7 @@ def steps_of(
     )
 
 
-def fan_in(nbytes: int, limits: Limits = LIMITS) -> int:
+def fan_in(nbytes: int, limits: Limits) -> int:
     """Return how many partial sums of `nbytes` one task merges: 16 up to 1 MB each, never fewer than 2."""
     return max(2, min(limits.fan_in, limits.merge_bytes // max(1, nbytes)))
 

@@ -260,11 +260,17 @@ def _row(
         if not in_memory(array)
     )
     systems = batch if any(varies and axes for axes, varies in structure) else 1
+    # Seconds that one core takes for the sums of a source in memory, about.
+    rows = sum(
+        math.prod(source.shape[a] for a in g.data_axes) * len(g.coefficient_axes)
+        for g in source.layout.groups
+    )
+    summing = math.prod(source.shape) / COSTS.values_per_second + rows / COSTS.rows_per_second
     try:
         choice = choose(_expected_gram((axes for axes, _ in structure if axes), source, space))
         solver, reason = choice.name, choice.reason
         solver_bytes = choice.nbytes * systems + 8 * COSTS.result_vectors * space.size * batch
-        seconds = summing_seconds(source) + choice.seconds(space.frame, systems, COSTS)
+        seconds = summing + choice.seconds(space.frame, systems, COSTS)
     except ValueError as error:
         solver, reason, solver_bytes, seconds = "none", str(error), 0, math.nan
     return MaskCosts(
@@ -278,15 +284,6 @@ def _row(
         solver_bytes,
         seconds,
     )
-
-
-def summing_seconds(source: Source) -> float:
-    """Return about how long one core takes for the sums of a source in memory."""
-    rows = (
-        math.prod(source.shape[a] for a in g.data_axes) * len(g.coefficient_axes)
-        for g in source.layout.groups
-    )
-    return math.prod(source.shape) / COSTS.values_per_second + sum(rows) / COSTS.rows_per_second
 
 
 def components(mask: str, source: Source, space: Space) -> list[FactorShape]:

@@ -87,7 +87,15 @@ def check_range(sums: Sums, data: xr.DataArray, what: str) -> None:
     mean = sums.power / np.maximum(sums.count, 1)
     wrong = observed & ~((mean > 1 / _EXTREME) & (mean < _EXTREME))
     if not wrong.any():
-        _warn_of_offset(sums, what)
+        # Values may be alike up to their last digits, so that rounding errors are a hundredth of what varies.
+        spread = np.sqrt(sums.power / np.where(sums.weight > 0, sums.weight, 1.0))
+        rounding = np.abs(sums.reference) * _FLOAT.eps
+        if ((spread > 0) & (rounding > 0.01 * spread)).any():
+            about = float(np.max(np.abs(sums.reference)))
+            warn(
+                f"the values of {what} vary by {spread.max():.2g} about {about:.4g}, where float64 tells "
+                f"{rounding.max():.2g} apart; subtract a constant from the data, as exact integers"
+            )
         return
     size = "small" if (mean[wrong] < 1).any() else "large"
     heavy = (sums.weight > _EXTREME**0.5 * sums.count).any()
@@ -98,17 +106,6 @@ def check_range(sums: Sums, data: xr.DataArray, what: str) -> None:
     if np.all(wrong | ~observed):
         raise ValueError(f"{cause}{at}; {advice}")
     warn(f"{cause} in {int(wrong.sum())} of {wrong.size} fits, whose standard errors are wrong{at}; {advice}")
-
-
-def _warn_of_offset(sums: Sums, what: str) -> None:
-    """Warn where values are alike up to their last digits, so that rounding errors are a hundredth of what varies."""
-    spread = np.sqrt(sums.power / np.where(sums.weight > 0, sums.weight, 1.0))
-    rounding = np.abs(sums.reference) * _FLOAT.eps
-    if ((spread > 0) & (rounding > 0.01 * spread)).any():
-        warn(
-            f"the values of {what} vary by {spread.max():.2g} about {float(np.max(np.abs(sums.reference))):.4g}, where "
-            f"float64 tells {rounding.max():.2g} apart; subtract a constant from the data, as exact integers"
-        )
 
 
 def _largest(data: xr.DataArray) -> str:

@@ -123,11 +123,7 @@ class _Structure:
     @property
     def is_grid(self) -> bool:
         """Whether G is a product of a factor for each of several coordinates."""
-        return (
-            self.is_product
-            and self.product is not None
-            and len(self.product.factors) == len(self.frame.sizes)
-        )
+        return self.product is not None and 1 < len(self.product.factors) == len(self.frame.sizes)
 
     @property
     def general_reason(self) -> str:
@@ -163,12 +159,9 @@ class _Structure:
         entries = size * (math.prod(2 * o - 1 for o in frame.offsets) + 1) // 2
         # Beside L: pairs, index arrays of the entries and their sorting, what waits for its parents, one more L.
         threads = min(self.resources.cores, max(systems, cost.fronts))
-        working = 8 * threads * cost.waiting + 5 * pairs + 40 * entries + self.search_bytes(size)
-        return (
-            self.kept_bytes(systems, 8 * cost.numbers + 2 * pairs)
-            + working
-            + 8 * cost.numbers * (systems > 1)
-        )
+        more = 8 * cost.numbers * (systems > 1)
+        working = 8 * threads * cost.waiting + 5 * pairs + 40 * entries + more + self.search_bytes(size)
+        return self.kept_bytes(systems, 8 * cost.numbers + 2 * pairs) + working
 
     def kept_bytes(self, systems: int, nbytes: int) -> int:
         """Return the bytes of what is kept, of so many bytes a system; one system always is kept."""

@@ -503,19 +503,14 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
             f"select or reindex the weights: weights.reindex_like(data, method='nearest', tolerance=...)"
         ) from error
     if weights.variable._in_memory:
-        _check_spread(weights)
+        used = weights.values[(weights.values > 0) & np.isfinite(weights.values)].astype(np.float64)
+        if used.size and used.min() < np.finfo(np.float64).eps * used.max():
+            raise ValueError(
+                f"the weights go from {used.min():.3g} to {used.max():.3g}, which float64 does not add up: the "
+                "smallest count for nothing beside the largest. Set such weights to 0, which leaves observations out, "
+                "and mend those that are too large"
+            )
     return weights.transpose(*(d for d in data.dims if d in weights.dims))
-
-
-def _check_spread(weights: xr.DataArray) -> None:
-    """Raise ValueError where rounding leaves nothing of the smallest weights beside the largest."""
-    used = weights.values[(weights.values > 0) & np.isfinite(weights.values)].astype(np.float64)
-    if used.size and used.min() < np.finfo(np.float64).eps * used.max():
-        raise ValueError(
-            f"the weights go from {used.min():.3g} to {used.max():.3g}, which float64 does not add up: the smallest "
-            "count for nothing beside the largest. Set such weights to 0, which leaves observations out, and mend "
-            "those that are too large"
-        )
 
 
 def _first_difference(data: xr.DataArray, weights: xr.DataArray) -> str:

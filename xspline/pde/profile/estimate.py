@@ -89,7 +89,7 @@ def profile(problem: EquationProblem) -> Profile:
     weak = problem.weak()
     search = problem.search
     result = search.run(_start(problem, weak.value))
-    halved = _halved(problem, search, result)
+    halved = _halved(problem, result)
     adequacy, probability = adequacy_of(search, result.rss)
     covariance = search.covariance(result.linear, result.rss)
     stderr = np.sqrt(np.diag(covariance))
@@ -98,7 +98,7 @@ def profile(problem: EquationProblem) -> Profile:
     doubts = [*inadequate(search, result.rss, adequacy, probability, halved.rss, missing.doubts)]
     by_knots = bool(doubts) and _knots_matter(search, result.rss, halved.rss)
     if not vague:
-        unresolved_constants = [*_unresolved(problem, search, result, halved, stderr)]
+        unresolved_constants = [*_unresolved(problem, result, halved, stderr)]
         by_knots = by_knots or bool(unresolved_constants)
         doubts += unresolved_constants
     doubts = [*vague, *doubts] or [*missing.doubts]
@@ -108,8 +108,12 @@ def profile(problem: EquationProblem) -> Profile:
         covariance = np.full(covariance.shape, np.nan)
         remarks = [f"errors are withheld: {doubt}" for doubt in doubts]
     else:
-        coarse = _coarse(problem, halved.resolution, stderr)
-        remarks = [*coarse, *_not_halved(problem.space), *missing.remarks]
+        each = zip(problem.parameters, halved.resolution, stderr, strict=True)
+        coarse = [str(p) for p, d, e in each if d > e]  # whose errors are those of the space
+        remarks = [*_not_halved(problem.space), *missing.remarks]
+        if coarse:
+            text = f"what the knots leave of an error of {', '.join(coarse)} is larger than that of the noise"
+            remarks.insert(0, f"{text}; more knots help")
     below, above, hidden = reaches(search, result, covariance)
     factor = float(stdtrit(max(search.data.count - search.freedom, 1), (1 + LEVEL) / 2))
     errors = np.sqrt(np.diag(covariance))
@@ -203,8 +207,9 @@ class HalvedKnots(NamedTuple):
     coarsest: str = ""
 
 
-def _halved(problem: EquationProblem, search: ConstrainedLeastSquares, result: SearchResult) -> HalvedKnots:
+def _halved(problem: EquationProblem, result: SearchResult) -> HalvedKnots:
     """Return what every second knot says; all zeros where the search did not converge."""
+    search = problem.search
     tau = result.state.tau
     change = np.zeros(len(tau))
     resolution = np.zeros(len(tau))
@@ -267,11 +272,7 @@ def _knots_matter(search: ConstrainedLeastSquares, rss: float, coarse_rss: float
 
 
 def _unresolved(
-    problem: EquationProblem,
-    search: ConstrainedLeastSquares,
-    result: SearchResult,
-    halved: HalvedKnots,
-    stderr: Array,
+    problem: EquationProblem, result: SearchResult, halved: HalvedKnots, stderr: Array
 ) -> Iterator[str]:
     """Yield the constants that half the knots change by more than any rate of convergence explains.
 
@@ -288,7 +289,7 @@ def _unresolved(
             f"a higher degree helps, or more observations along {halved.coarsest!r} where it changes fast"
         )
     for power, own, error, unit in zip(problem.parameters, halved.change, stderr, units, strict=True):
-        seen = own * unit > math.sqrt(TINY * search.data.power)
+        seen = own * unit > math.sqrt(TINY * problem.search.data.power)
         if seen and own * unit > ROUGH * largest and own > SURELY * error:
             yield (
                 f"half the knots change {power} by {own:.2g}, so these do not resolve the field yet; {advice}"
@@ -307,13 +308,4 @@ def _not_halved(space: Space) -> Iterator[str]:
         yield (
             f"what the knots of {names} leave of an error was not checked and is no part of stderr, as they are too "
             "few to leave out every second one; compare a space of more"
-        )
-
-
-def _coarse(problem: EquationProblem, resolution: Array, stderr: Array) -> Iterator[str]:
-    """Yield which errors are those of the space more than those of the noise."""
-    names = [str(p) for p, d, e in zip(problem.parameters, resolution, stderr, strict=True) if d > e]
-    if names:
-        yield (
-            f"what the knots leave of an error of {', '.join(names)} is larger than that of the noise; more knots help"
         )

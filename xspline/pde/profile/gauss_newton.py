@@ -260,7 +260,7 @@ class ConstrainedLeastSquares:
                 if not (np.isfinite(step.row).all() and np.isfinite(step.tau).all()):
                     return SearchResult(state, linear, step.wish, rss, False, count)
                 later, own, length, residuals = self._along(state, step, linear.strengths, rss)
-                now, near = self._remaining(later, step, linear, own, residuals)
+                now, near = self._remaining(later.tau, step, linear, own, residuals)
                 if left < math.inf and (length < 1 or not now < max(left / 2, 1.0)):
                     break
                 # Of a factor at rounding, a step that has to be shortened is rounding.
@@ -277,12 +277,7 @@ class ConstrainedLeastSquares:
         return SearchResult(state, linear, step.wish, rss, False, steps)
 
     def _remaining(
-        self,
-        state: Unknowns,
-        step: GaussNewtonStep,
-        linear: Linearisation,
-        rss: float,
-        residuals: list[Array],
+        self, tau: Array, step: GaussNewtonStep, linear: Linearisation, rss: float, residuals: list[Array]
     ) -> tuple[float, bool]:
         """Return how far a search is from its end after a step, below 1 it may end; and whether within errors.
 
@@ -290,7 +285,7 @@ class ConstrainedLeastSquares:
         √λ|r| over the root of the residual sum of squares.
         """
         errors = self.stderr(linear, rss)
-        rounding = 1e-10 * np.abs(state.tau)
+        rounding = 1e-10 * np.abs(tau)
         moved = float(np.max(np.abs(step.tau) / (SEEN * errors + rounding), initial=0.0))
         squared = sum(x * float(np.sum(r**2)) for x, r in zip(linear.strengths, residuals, strict=True))
         missed = math.sqrt(squared / max(rss, ROUNDING * self.data.power)) / SEEN

@@ -26,9 +26,7 @@ from xspline.solve.system import MAX_BIAS
 WIDEST = 30.0  # standard errors: an interval that has no end so far out has none
 
 
-def unsettled(
-    search: ConstrainedLeastSquares, result: SearchResult, of_field: Array | None = None
-) -> Iterator[str]:
+def unsettled(search: ConstrainedLeastSquares, result: SearchResult, of_field: Array) -> Iterator[str]:
     """Yield why there is no estimate to speak of; `of_field` is what knots leave of an error of the field, [P, d]."""
     if search.data.count <= search.freedom:
         yield (
@@ -91,9 +89,7 @@ def _determined(
         yield f"{powers[other]} {sign} {size}{powers[first]}, about {tau[other] - ratio * tau[first]:.4g}"
 
 
-def noise_told(
-    search: ConstrainedLeastSquares, result: SearchResult, of_field: Array | None = None
-) -> tuple[float, Array]:
+def noise_told(search: ConstrainedLeastSquares, result: SearchResult, of_field: Array) -> tuple[float, Array]:
     """Return the largest share of noise in what tells a combination of constants, and the combination.
 
     What the knots leave of an error of the field, `of_field`, tells as little as noise does.
@@ -111,7 +107,7 @@ def noise_told(
     if values[0] > 0.5 or values[0] <= TINY:
         return 0.0, np.zeros(count)
     noise = search.information(linear, search.draws(result, 1)[:, 0], alone=True)
-    for error in () if of_field is None else of_field.T:
+    for error in of_field.T:
         noise += search.information(linear, error, alone=True)
     root = vectors / np.sqrt(values)
     shares, combinations = np.linalg.eigh(root.T @ (noise / np.outer(scale, scale)) @ root)
