@@ -43,7 +43,6 @@ from xspline.labels.read.targets import target_chunks
 from xspline.labels.statistics import Data, Statistics
 from xspline.pde.discovery.discover import candidates_of
 from xspline.pde.recovery import bases_for, equations_of
-from xspline.pde.text.equation import Equation
 from xspline.pde.text.symbols import Names, checked_known
 from xspline.solve import as_penalty, penalises_roughness
 from xspline.solve.errors import warn
@@ -464,7 +463,7 @@ def discover(
 def _answered(
     data: Data,
     what: str,
-    text: str | Sequence[str],
+    text: Any,
     weights: xr.DataArray | None,
     holder: Any,
     **arguments: Any,
@@ -491,7 +490,13 @@ def _answered(
     extra = [*_requested(data, default, written, dims), *_durations(data, default, written, dims)]
     names = dict.fromkeys([*default, *extra])
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
-    equations = _meant(trial, what, text, **arguments)
+    # As names are meant in a field; of `discover` the equation that has all candidates.
+    known = arguments["known"]
+    if what == "discover":
+        asked = (arguments[name] for name in ("terms", "order", "power"))
+        equations = [candidates_of(Names.of(trial, dims, checked_known(known)), text, *asked).equation]
+    else:
+        equations = [*equations_of(trial, text, known=known, vary=arguments["vary"], dims=dims)]
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
     cells = {n: given.get(n, data[n].size // 2) for n in names}
@@ -510,16 +515,6 @@ def _answered(
                 warnings.warn_explicit(own.message, own.category, own.filename, own.lineno)
             return answer, f"fit({defaults.code(bases)})"
         bases = finer
-
-
-def _meant(
-    trial: Field[Any], what: str, text: Any, *, known: Any, dims: Any, **others: Any
-) -> Sequence[Equation]:
-    """Return equations, of `discover` the one that has all candidates, as their names are meant in a field."""
-    if what != "discover":
-        return equations_of(trial, text, known=known, vary=others["vary"], dims=dims)
-    names = Names.of(trial, dims, checked_known(known))
-    return [candidates_of(names, text, others["terms"], others["order"], others["power"]).equation]
 
 
 def _requested(

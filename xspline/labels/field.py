@@ -39,7 +39,6 @@ from xspline.labels.storage import files
 from xspline.labels.uncertainty import Requested
 from xspline.residuals.assumptions import MOST
 from xspline.solve import Solution, as_penalty, penalty_from_dict
-from xspline.spaces import Space
 
 
 class Field(FieldBase[Data]):
@@ -110,6 +109,12 @@ class Field(FieldBase[Data]):
         requested = meta["asked"]
         fits = {}
         for k, name in enumerate(statistics.variables):
+            fine = None
+            if name in meta.get("fine", {}):
+                columns = {
+                    key: dataset[f"fine__{k}__{key}"].values for key in ("coordinates", "values", "weights")
+                }
+                fine = Fine.from_arrays(columns, meta["fine"][name], statistics.space)
             fits[name] = Fit(
                 statistics,
                 name,
@@ -117,7 +122,7 @@ class Field(FieldBase[Data]):
                 penalty_from_dict(meta["penalties"][name]),
                 meta.get("choices", {}).get(name, {}),
                 selected=meta["selected"],
-                fine=_stored_fine(dataset, meta, name, k, statistics.space),
+                fine=fine,
                 residuals=meta.get("residuals", {}).get(name, {}),
                 robust=meta.get("robust", {}).get(name, {}),
                 rho=dataset[f"rho__{k}"].values if f"rho__{k}" in dataset else None,
@@ -722,13 +727,3 @@ class Field(FieldBase[Data]):
 def open_field(path: Any, **kwargs: Any) -> Field[Any] | Draws[Any]:
     """Open a field written by ``Field.to_zarr`` or ``to_netcdf``; parameters as for :func:`open_statistics`."""
     return files.read(path, Field.from_dataset, **kwargs)
-
-
-def _stored_fine(
-    dataset: xr.Dataset, meta: Mapping[str, Any], name: str, number: int, space: Space
-) -> Fine | None:
-    """Return the fine field of a variable in a Dataset that `to_dataset` returned, if it has one."""
-    if name not in meta.get("fine", {}):
-        return None
-    columns = {key: dataset[f"fine__{number}__{key}"].values for key in ("coordinates", "values", "weights")}
-    return Fine.from_arrays(columns, meta["fine"][name], space)

@@ -361,7 +361,8 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         def error_of(fit: Fit) -> xr.DataArray:
             if len(names) == 1 or fit.fine is not None:
                 return derivatives.laplacian(fit, *where, self._covariance(fit.name, error))
-            return derivatives.laplacian_stderr(fit, *where, *self._roots(fit.name, error))
+            own = roots(self._solved[fit.name], error, self._request.device)
+            return derivatives.laplacian_stderr(fit, *where, *own)
 
         return merged([values, self._each(error_of)])
 
@@ -606,10 +607,6 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         if (name, requested) not in known:
             known[name, requested] = covariance(self._solved[name], requested, self._request.device)
         return known[name, requested]
-
-    def _roots(self, name: str, requested: Requested) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """Return roots of this covariance, and what they assume."""
-        return roots(self._solved[name], requested, self._request.device)
 
 
 class Draws(FieldBase[Data]):

@@ -44,14 +44,6 @@ def as_basis(value: Any) -> Basis:
     )
 
 
-def longer(basis: Basis, axis: Axis, low: float, high: float) -> Basis:
-    """A bound basis with a domain that holds [low, high] too."""
-    if basis.domain is None:
-        return basis
-    lo, hi = range_of(axis, basis.domain)
-    return basis.with_domain((stored(axis, min(lo, low)), stored(axis, max(hi, high))))
-
-
 @dataclass(frozen=True, repr=False)
 class BSpline(Basis):
     """B-splines of one degree.
@@ -297,6 +289,7 @@ class Fourier(Basis):
     """
 
     rank: ClassVar[int] = 1
+    grows: ClassVar[bool] = True
 
     harmonics: int
     period: Any
@@ -324,10 +317,6 @@ class Fourier(Basis):
     def period_length(self) -> float:
         is_number = isinstance(self.period, int | float)
         return float(self.period) if is_number else seconds_of_duration(self.period, None)
-
-    def extended(self, axis: Axis, low: float, high: float) -> Basis:
-        """The same: its functions repeat by themselves."""
-        return self if self.domain is None else longer(self, axis, low, high)
 
     def _bind(self, axis: Axis, extent: Extent | None) -> Fourier:
         period = stored_duration(axis, axis.duration(self.period, "period"))
@@ -378,6 +367,8 @@ class Polynomial(Basis):
     Polynomial(1, domain=('1990', '2020'))
     """
 
+    grows: ClassVar[bool] = True
+
     degree: int
     domain: Domain | None = field(default=None, kw_only=True)
 
@@ -387,10 +378,6 @@ class Polynomial(Basis):
     @property
     def count(self) -> int:
         return self.degree + 1
-
-    def extended(self, axis: Axis, low: float, high: float) -> Basis:
-        """Polynomials of the same degree on the longer domain."""
-        return longer(self, axis, low, high)
 
     def _bind(self, axis: Axis, extent: Extent | None) -> Polynomial:
         return replace(self, domain=bound_domain(self, axis, extent))

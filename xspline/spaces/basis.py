@@ -43,6 +43,8 @@ class Basis(NotAnArray):
     rank: ClassVar[int] = 0
     #: Whether the constant is a function of its own, which a union can leave out.
     has_separate_constant: ClassVar[bool] = True
+    #: Whether its functions on a longer domain span those on a shorter one.
+    grows: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         Basis.kinds[cls.__name__] = cls
@@ -143,10 +145,15 @@ class Basis(NotAnArray):
         ------
         ValueError : the functions of a longer domain would be others.
         """
-        raise ValueError(
-            f"{self!r} cannot be extended: its functions in a longer domain are others; begin anew, in a space of that "
-            "domain"
-        )
+        if not self.grows:
+            raise ValueError(
+                f"{self!r} cannot be extended: its functions in a longer domain are others; begin anew, in a space of "
+                "that domain"
+            )
+        if self.domain is None:
+            return self
+        lo, hi = range_of(axis, self.domain)
+        return self.with_domain((stored(axis, min(lo, low)), stored(axis, max(hi, high))))
 
     # As data and as code.
 

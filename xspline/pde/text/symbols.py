@@ -210,20 +210,17 @@ class Names:
         values = known if isinstance(known, Mapping) else {}
         numbers = frozenset(name for name, value in values.items() if isinstance(value, Number))
         names = cls(space, stems, {**dims, **others}, given, frozenset(map(str, batch)), numbers, dims=dims)
-        return replace(names, vary=names._checked(vary or {}))
-
-    def _checked(self, vary: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what varies; every name may be a parameter's."""
-        if not isinstance(vary, Mapping):
+        own = vary or {}  # every name may be a parameter's
+        if not isinstance(own, Mapping):
             raise TypeError(
-                f"vary has to be a mapping of constants to bases, such as {{'D': 6}}, not {vary!r}"
+                f"vary has to be a mapping of constants to bases, such as {{'D': 6}}, not {own!r}"
             )
-        for name in vary:
-            if name in self.letters or name in self.space.names:
+        for name in own:
+            if name in names.letters or name in space.names:
                 raise ValueError(f"{name} in vary= is a coordinate; call the constant something else")
-            if self.meaning(name) is not None:
+            if names.meaning(name) is not None:
                 raise ValueError(f"{name} in vary= is known or fitted; call the constant something else")
-        return vary
+        return replace(names, vary=own)
 
     def meaning(self, name: str) -> Symbol | None:
         """Return what a name stands for; None if it is a parameter.

@@ -13,7 +13,6 @@ import numpy as np
 
 from xspline.arguments import brief, is_by_name, is_number
 from xspline.spaces.axis import Axis
-from xspline.spaces.bases import longer
 from xspline.spaces.basis import (
     DEPENDENT,
     Basis,
@@ -315,6 +314,7 @@ class Step(Basis):
     """
 
     rank: ClassVar[int] = 3
+    grows: ClassVar[bool] = True
 
     at: Any
     domain: Domain | None = field(default=None, kw_only=True)
@@ -334,10 +334,6 @@ class Step(Basis):
     @property
     def written(self) -> Sequence[Any]:
         return [self.at, *(self.domain or ())]
-
-    def extended(self, axis: Axis, low: float, high: float) -> Basis:
-        """The same step on the longer domain."""
-        return longer(self, axis, low, high)
 
     def _bind(self, axis: Axis, extent: Extent | None) -> Step:
         bound = replace(
