@@ -152,7 +152,13 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
             )
         pairs = _exact_pairs(fit)
     elif method == "draws":
-        _check_memory(fit, nbytes)
+        memory = execution.resources(None).memory
+        if 3 * nbytes > memory:  # the pairs of some draws, of all and of both in the making
+            raise TooLargeError(
+                f"the covariance of {fit.name!r} in pair form takes three times {nbytes} bytes "
+                f"({3 * nbytes / 2**30:.1f} GiB), more than the {memory / 2**30:.1f} GiB of this machine; evaluate "
+                "draws themselves (field.sample(20, seed=0)), or use fewer coefficients along some coordinate"
+            )
         if (near := factorisation.near) is not None:
             pairs, beside = _beside_near(fit, near, requested), "exact"
     for root in _root_parts(fit, requested, beside, device):
@@ -325,7 +331,13 @@ def _exact_root(fit: Fit, marginals: Marginals) -> Array:
     """Return roots [n.., m, b..] of the exact covariance of wᵀc, of that of terms beside a fine field too."""
     counts, factorisation = [rows.shape[0] for _, rows in marginals], fit.solved.factorisation
     if fit.fine is not None:
-        square = _between_beside_fine(fit, marginals)
+        # As `_beside_fine` has it of points.
+        half, signs, _ = _sandwich(fit)
+        y = applied(marginals, half * selection(fit.space, fit.selected, half.ndim))
+        y = y.reshape(-1, *y.shape[len(marginals) :])
+        square = np.einsum("im...,jm...->ij...", y, y * signs)
+        if _holds_back(fit):
+            square += _between(fit, factorisation, marginals) * fit.sigma() ** 2
     elif (nodes := _memory_nodes(fit)) is None:
         square = _between(fit, factorisation, marginals) * fit.sigma() ** 2
     else:
@@ -363,17 +375,6 @@ def _between(fit: Fit, factorisation: Factorisation, marginals: Marginals) -> Ar
         some = applied(marginals, solved)
         columns.append(some.reshape(total, *some.shape[len(counts) :]))
     return np.concatenate(columns, axis=1)
-
-
-def _between_beside_fine(fit: Fit, marginals: Marginals) -> Array:
-    """Return the covariance [N, N, b..] of wᵀc of terms beside a fine field, as `_beside_fine` has it of points."""
-    root, signs, _ = _sandwich(fit)
-    y = applied(marginals, root * selection(fit.space, fit.selected, root.ndim))
-    y = y.reshape(-1, *y.shape[len(marginals) :])
-    square = np.einsum("im...,jm...->ij...", y, y * signs)
-    if _holds_back(fit):
-        square += _between(fit, fit.solved.factorisation, marginals) * fit.sigma() ** 2
-    return np.asarray(square)
 
 
 def _includes_choice(fit: Fit, requested: Requested, method: str) -> bool:
@@ -478,17 +479,6 @@ def _sandwich(fit: Fit) -> tuple[Array, Array, Array]:
 
     solved = fit.solved.factorisation.solve(joint(roots).reshape(*space.frame.sizes, -1, *batch))
     return solved, joint(signs).reshape(-1, *batch), np.array(alike).reshape(batch)
-
-
-def _check_memory(fit: Fit, nbytes: int) -> None:
-    """Raise TooLargeError where the pairs of some draws, of all and of both in the making do not fit in memory."""
-    memory = execution.resources(None).memory
-    if 3 * nbytes > memory:
-        raise TooLargeError(
-            f"the covariance of {fit.name!r} in pair form takes three times {nbytes} bytes "
-            f"({3 * nbytes / 2**30:.1f} GiB), more than the {memory / 2**30:.1f} GiB of this machine; evaluate draws "
-            "themselves (field.sample(20, seed=0)), or use fewer coefficients along some coordinate"
-        )
 
 
 def _beside_near(fit: Fit, near: Factorisation, requested: Requested) -> Array:

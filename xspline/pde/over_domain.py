@@ -134,7 +134,10 @@ def dataset_of(
     factor = each("factor")
     ends = (each("lower"), each("upper")) if method == "profile" else None
     columns = with_roots(powers, raw, _errors(covariance), factor, ends)
-    slopes = _slopes(powers, raw, columns["estimate"])
+    # The derivative of each parameter by the power in which it enters.
+    exponents = np.array([power.exponent for power in powers])
+    with np.errstate(all="ignore"):
+        slopes = np.where(exponents == 1, 1.0, columns["estimate"] / (exponents * raw))
     variables: dict[str, Any] = {
         key: (("parameter", *batch), np.moveaxis(v, -1, 0)) for key, v in columns.items()
     }
@@ -194,13 +197,6 @@ def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array, m
 def _errors(covariance: Array) -> Array:
     with np.errstate(invalid="ignore"):
         return np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
-
-
-def _slopes(powers: Sequence[Power], raw: Array, estimate: Array) -> Array:
-    """Return the derivative of each parameter by the power in which it enters."""
-    exponents = np.array([power.exponent for power in powers])
-    with np.errstate(all="ignore"):
-        return np.where(exponents == 1, 1.0, estimate / (exponents * raw))
 
 
 def _units(

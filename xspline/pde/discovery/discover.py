@@ -145,7 +145,7 @@ def _discover(
 
     def problem(equation: Equation) -> EquationProblem:
         variables = list(dict.fromkeys(value.variable for value in equation.values))
-        return problem_of(field, [equation], names, given, variables, ())
+        return problem_of(field, [equation], names, given, variables)
 
     try:
         models = Library(problem(candidates.equation))
@@ -277,10 +277,9 @@ def _dataset(
         "included": (both, included),
         "bic": ("model", bic),
         "delta_bic": ("model", delta),
-        "as_good": ("model", [row.as_good for row in rows]),
         **{
             name: ("model", [getattr(row, name) for row in rows])
-            for name in ("sigma", "adequacy", "probability")
+            for name in ("as_good", "sigma", "adequacy", "probability")
         },
     }
     equation = candidates.equation

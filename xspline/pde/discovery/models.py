@@ -182,7 +182,12 @@ class Library:
         """
         best = self.weak_rms(model.subset)
         own = set(model.subset)
-        swapped = self._swapped(model.subset)
+        # One term in place of another that is nearly a multiple of it in the fitted field.
+        unit = self._weak[0] / np.linalg.norm(self._weak[0], axis=1)[:, None]
+        alike = np.abs(unit @ unit.T)
+        pairs = [(alike[i, j], i, j) for i in own for j in range(self.size) if j not in own]
+        nearest = sorted((pair for pair in pairs if pair[0] > ALIKE), reverse=True)[:SEVERAL]
+        swapped = [tuple(sorted({*own, j} - {i})) for _, i, j in nearest]
         near = list(swapped)
         for size in range(1, len(own) + 2):
             # Of the next size, sets with one term more than the model come first.
@@ -191,15 +196,6 @@ class Library:
                 if apart and not set(subset) <= own and self.weak_rms(subset) < 2 * best:
                     near.append(subset)
         return near[: len(swapped) + SEVERAL]
-
-    def _swapped(self, subset: Subset) -> list[Subset]:
-        """Return sets with one term in place of another that is nearly a multiple of it in the fitted field."""
-        rows = self._weak[0]
-        unit = rows / np.linalg.norm(rows, axis=1)[:, None]
-        alike = np.abs(unit @ unit.T)
-        pairs = [(alike[i, j], i, j) for i in subset for j in range(self.size) if j not in subset]
-        nearest = sorted((pair for pair in pairs if pair[0] > ALIKE), reverse=True)[:SEVERAL]
-        return [tuple(sorted({*subset, j} - {i})) for _, i, j in nearest]
 
 
 def explore(library: Library) -> None:
