@@ -167,22 +167,19 @@ def test_draws_have_the_same_errors(case: str) -> None:
         np.testing.assert_allclose(spread, expected, rtol=tolerance)
 
 
-def test_a_given_penalty_leaves_nothing_open() -> None:
-    data, bases = CASES["line"]
-    field = data.spline.fit(bases, penalty=xs.Roughness(1e-3))
-    both = [field.stderr(x=[0.2, 0.5], smoothing_uncertainty=u) for u in (True, False)]
-    np.testing.assert_array_equal(*both)
-    assert {error.attrs["comment"] for error in both} == {"assumes independent errors"}
-
-
-@pytest.mark.parametrize("criterion", ["gcv", "holders"])
-def test_other_criteria_are_no_likelihoods_and_their_choice_is_taken_as_known(criterion: str) -> None:
+@pytest.mark.parametrize(
+    ("penalty", "comment"),
+    [(xs.Roughness(1e-3), "assumes independent errors"), ("gcv", LEFT_OUT), ("holders", LEFT_OUT)],
+)
+def test_what_is_given_or_chosen_by_no_likelihood_is_taken_as_known(
+    penalty: str | xs.Penalty, comment: str
+) -> None:
     data, bases = CASES["line"]
     holder = xr.DataArray(np.arange(data.x.size) % 3, dims="x")
-    field = data.spline.fit(bases, penalty=criterion, holder=holder)
+    field = data.spline.fit(bases, penalty=penalty, holder=holder)
     both = [field.stderr(x=[0.2, 0.5], smoothing_uncertainty=u) for u in (True, False)]
     np.testing.assert_array_equal(*both)
-    assert {error.attrs["comment"] for error in both} == {LEFT_OUT}
+    assert {error.attrs["comment"] for error in both} == {comment}
 
 
 def test_strengths_on_a_bound_add_nothing() -> None:
