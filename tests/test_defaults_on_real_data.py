@@ -24,11 +24,6 @@ def check(field: xs.Field, data: xr.DataArray, r2: float) -> None:
     assert all(basis.code("xs.").split("(")[0] in repr(field) for _, basis in field.space.axes.values())
 
 
-def standard_errors_apart(field: xs.Field, held: xr.DataArray) -> xr.DataArray:
-    """How far values that a fit has not seen are from it, in standard errors of a new observation."""
-    return (field.predict(held) - held) / np.hypot(field.stderr(held), field.summary().sigma)
-
-
 @pytest.mark.slow
 def test_a_global_product_with_and_without_dask(data_dir: Path) -> None:
     path = data_dir / "ersst_v5_2010_2020.nc"
@@ -55,7 +50,8 @@ def test_reports_of_moorings(data_dir: Path) -> None:
     field = sst[~last].spline.fit()
     check(field, sst[~last], 0.94)
     assert "\"time\": xs.Polynomial(1) + xs.Fourier(2, period='year')" in field.code()
-    z = standard_errors_apart(field, sst[last][::5])
+    held = sst[last][::5]  # in standard errors of a new observation
+    z = (field.predict(held) - held) / np.hypot(field.stderr(held), field.summary().sigma)
     assert 0.92 < float((abs(z) < 1.96).mean()) < 0.985
 
 

@@ -84,7 +84,8 @@ def test_workers_that_declare_a_gpu(
     store: Path, expected: xs.Field, moved: Moved, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sums and values by several threads at a time."""
-    in_small_steps(monkeypatch)
+    # A dozen regions of several steps each.
+    use_limits(monkeypatch, Limits(read_bytes=2**20, gpu_step_bytes=2**19))
     cluster = LocalCluster(
         n_workers=2, threads_per_worker=2, processes=False, dashboard_address=None, resources={"GPU": 1}
     )
@@ -94,11 +95,6 @@ def test_workers_that_declare_a_gpu(
     assert len(moved) > 16
     assert apart(field.coefficients, expected.coefficients) < 1e-10
     assert apart(values, expected.predict().compute()) < 1e-10
-
-
-def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dozen regions of several steps each."""
-    use_limits(monkeypatch, Limits(read_bytes=2**20, gpu_step_bytes=2**19))
 
 
 def test_dask_cuda_workers_receive_the_gpu_resource() -> None:

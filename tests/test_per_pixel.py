@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import xspline as xs
 from tests.products import SEASONS
 
 MONTHS, LAT, LON = 40, 11, 13
@@ -32,18 +31,6 @@ def series(gaps: str, dtype: str) -> xr.DataArray:
     return xr.DataArray(values, coords, tuple(coords), "t")
 
 
-def least_squares(field: xs.Field, data: xr.DataArray) -> np.ndarray:
-    """Coefficients [K, lat, lon] by `lstsq` of the rows that are known; NaN where they are too few."""
-    phi = field.space.features[0].design(field.space.to_float("time", data.time.values))
-    out = np.full((phi.shape[1], LAT, LON), np.nan)
-    for i, j in np.ndindex(LAT, LON):
-        y = data.values[:, i, j].astype(float)
-        known = np.isfinite(y)
-        if known.sum() >= phi.shape[1]:
-            out[:, i, j] = np.linalg.lstsq(phi[known], y[known], rcond=None)[0]
-    return out
-
-
 @pytest.mark.parametrize(
     ("dims", "dtype", "chunks"),
     [
@@ -60,7 +47,14 @@ def test_coefficients_of_least_squares(
     data = series(gaps, dtype)
     moved = data.transpose(*dims)
     field = (moved if chunks is None else moved.chunk(chunks)).spline.fit(time=SEASONS)
-    expected = least_squares(field, data)
+    # [K, lat, lon] by `lstsq` of the rows that are known; NaN where they are too few.
+    phi = field.space.features[0].design(field.space.to_float("time", data.time.values))
+    expected = np.full((phi.shape[1], LAT, LON), np.nan)
+    for i, j in np.ndindex(LAT, LON):
+        y = data.values[:, i, j].astype(float)
+        known = np.isfinite(y)
+        if known.sum() >= phi.shape[1]:
+            expected[:, i, j] = np.linalg.lstsq(phi[known], y[known], rcond=None)[0]
     coefficients = field.coefficients.transpose("time_basis", "lat", "lon").values
     np.testing.assert_array_equal(np.isnan(coefficients), np.isnan(expected))
     np.testing.assert_allclose(coefficients, expected, rtol=0, atol=1e-10 * np.nanmax(np.abs(expected)))

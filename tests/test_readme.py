@@ -28,13 +28,6 @@ def product() -> xr.Dataset:
     return data.assign_coords(time=months).to_dataset()
 
 
-def reports_of(ds: xr.Dataset) -> xr.Dataset:
-    """Some of its values as reports along obs."""
-    points = ds.sst.stack(obs=("time", "lat", "lon")).dropna("obs")
-    chosen = np.random.default_rng(0).choice(points.size, 2_000, replace=False)
-    return points[np.sort(chosen)].reset_index("obs").to_dataset()
-
-
 @pytest.fixture
 def namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the README's text takes as given: two files of one product, a grid, halves of two holders, reports."""
@@ -45,7 +38,10 @@ def namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     west, east = ds.where(ds.lon < 200), ds.where(ds.lon >= 200)
     space = ds.sst.spline.space(lat=13, lon=23)
     east.sst.spline.statistics(space, holder="partner").to_zarr("partner.zarr")
-    return {"grid": ds.isel(time=slice(0, 2)), "west": west, "reports": reports_of(ds)}
+    points = ds.sst.stack(obs=("time", "lat", "lon")).dropna("obs")
+    chosen = np.random.default_rng(0).choice(points.size, 2_000, replace=False)
+    reports = points[np.sort(chosen)].reset_index("obs").to_dataset()  # some of its values, along obs
+    return {"grid": ds.isel(time=slice(0, 2)), "west": west, "reports": reports}
 
 
 def coverage(names: dict[str, Any], trend: str) -> float:

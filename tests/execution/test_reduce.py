@@ -118,10 +118,6 @@ def whole(orders: tuple[int, ...] = (0, 0, 0)) -> np.ndarray:
     return evaluate(COEFFICIENTS, positions(SHAPE), GRID, SPACE, orders, SHAPE)
 
 
-def pairs_of(batch: tuple[int, ...] = ()) -> np.ndarray:
-    return np.random.default_rng(5).normal(size=(*SPACE.shape, *SPACE.frame.offsets, *batch))
-
-
 def test_a_slice_evaluates_only_its_blocks() -> None:
     lazy = evaluate(COEFFICIENTS, positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE, chunks=(10, 14, 12))[3:5]
     (optimised,) = dask.optimize(lazy)
@@ -135,7 +131,8 @@ def test_a_large_target_is_written_in_constant_memory(tmp_path: Path, worker: Cl
     """Four times the data need no more memory: some copies of a block."""
 
     def write(months: int) -> None:
-        shape, given = (months, 500, 500), pairs_of() if pairs else COEFFICIENTS
+        shape, size = (months, 500, 500), (*SPACE.shape, *SPACE.frame.offsets)
+        given = np.random.default_rng(5).normal(size=size) if pairs else COEFFICIENTS
         lazy = evaluate(
             given, positions(shape), GRID, SPACE, (0, 0, 0), shape, pairs=pairs, chunks=(5, 500, 500)
         )

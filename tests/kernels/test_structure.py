@@ -20,12 +20,6 @@ def partition(built: Block, layout: Layout) -> Partition:
     return tuple(sums)
 
 
-def with_mask(name: str, mask: np.ndarray) -> tuple[Block, Layout]:
-    """A block of a case, missing where `mask` is false."""
-    built, layout = block(name)
-    return replace(built, values=np.where(mask, built.values, np.nan)), layout
-
-
 SEPARATE = ((LAT,), (LON,), (TIME,))
 
 
@@ -37,7 +31,9 @@ def test_full_grid_is_a_product_of_single_axes() -> None:
 def test_a_static_mask_separates_from_time() -> None:
     rng = np.random.default_rng(0)
     land = np.broadcast_to(rng.random((8, 12)) < 0.6, (6, 8, 12))
-    assert partition(*with_mask("grid", land)) == ((LAT, LON), (TIME,))
+    built, layout = block("grid")
+    masked = replace(built, values=np.where(land, built.values, np.nan))
+    assert partition(masked, layout) == ((LAT, LON), (TIME,))
 
 
 def test_static_mask_of_a_snapshot() -> None:

@@ -367,7 +367,8 @@ def _compare(
     case: Case, field: xs.Field[Any], told: bool, members: list[Reference], rng: np.random.Generator
 ) -> None:
     """Coefficients, predictions, derivatives, error bars and the summary of each member."""
-    space, iterated = field.space, _iterates(field)
+    space = field.space
+    iterated = any(not s.factorisation.choice.exact for s in field.solution.values())
 
     def by_member(x: xr.DataArray, *first: str) -> np.ndarray:
         flat = x.transpose(*first, *case.batch).values
@@ -420,10 +421,6 @@ def _compare(
             allowed = variance.max() * (m.loss * (1 + size / left) + floor / m.rss)
             assert errors is not None
             _close(errors[:, i] ** 2, variance, allowed, f"member {i}: error bars")
-
-
-def _iterates(field: xs.Field[Any]) -> bool:
-    return any(not s.factorisation.choice.exact for s in field.solution.values())
 
 
 def _close(found: Any, expected: Any, allowed: Any, what: str) -> None:

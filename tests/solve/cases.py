@@ -14,7 +14,7 @@ from xspline.solve import Penalty, Resources
 from xspline.solve.costs import CostModel
 from xspline.solve.select import candidates
 from xspline.solve.system import Choice
-from xspline.spaces import Axis, Basis, BSpline, Fourier, Frame, Polynomial, Space
+from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Factor, Gram, Sums, digest_key
 
 SCATTERED_KNOTS = [-0.4, -0.1, 0.0, 0.1, 0.3, 0.8, 1.0, 1.2, 1.3]
@@ -48,15 +48,6 @@ spaces = (
 rngs = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
-def pair_design(design: np.ndarray, frame: Frame, axis: int) -> np.ndarray:
-    """Products of the two functions of each pair (k, o) at each point: [n, K, O]."""
-    out = np.zeros((len(design), frame.sizes[axis], frame.offsets[axis]))
-    for o in range(frame.offsets[axis]):
-        first, second = frame.pairs_at(axis, o)
-        out[:, first, o] = design[:, first] * design[:, second]
-    return out
-
-
 @dataclass(frozen=True, eq=False)
 class Case:
     """Observations y [n.., b..] with weights w, broadcast to the same shape, on a grid of coordinates."""
@@ -77,8 +68,12 @@ class Case:
         """Contract weights [n.. of the axes, b..] with the pair designs."""
         frame, designs, pairs = self.space.frame, self.designs(), weights
         for axis in axes:
-            tables = pair_design(designs[axis], frame, axis)
-            pairs = np.tensordot(pairs, tables, axes=(0, 0))
+            # Products of the two functions of each pair (k, o) at each point: [n, K, O].
+            table = np.zeros((len(designs[axis]), frame.sizes[axis], frame.offsets[axis]))
+            for o in range(frame.offsets[axis]):
+                first, second = frame.pairs_at(axis, o)
+                table[:, first, o] = designs[axis][:, first] * designs[axis][:, second]
+            pairs = np.tensordot(pairs, table, axes=(0, 0))
         count, batch = len(axes), weights.ndim - len(axes)
         order = [*range(batch, batch + 2 * count, 2), *range(batch + 1, batch + 2 * count, 2), *range(batch)]
         window = tuple((0, frame.sizes[axis]) for axis in axes)

@@ -16,7 +16,7 @@ from xspline.solve.kronecker.product import dense_of
 from xspline.solve.smoothing.criteria import Reml
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import BSpline, Space
-from xspline.sums import Gram, Sums
+from xspline.sums import Gram
 from xspline.sums.integrals import integral
 
 from .cases import Case, gaps, grid, on, space_of, static
@@ -112,12 +112,8 @@ def test_the_choice_is_the_minimum(seed: int) -> None:
         assert dense_reml(case, family, rho) > chosen.score - 1e-4
 
 
-def sums_on_a_line() -> tuple[Sums, Space]:
-    case, gram = noisy_wave(("cubic",), grid)
-    return case.sums(gram), case.space
-
-
-ON_A_LINE = sums_on_a_line()
+LINE, GRAM = noisy_wave(("cubic",), grid)
+ON_A_LINE = LINE.sums(GRAM), LINE.space
 
 
 @pytest.mark.parametrize(

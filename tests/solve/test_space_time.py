@@ -193,7 +193,7 @@ PENALTIES = [
 
 
 def test_gaps_of_their_own_are_refused() -> None:
-    case, _ = gaps(space_like("line, events"), np.random.default_rng(0))
+    case, _ = gaps(case_of("line, events")[0].space, np.random.default_rng(0))
     a, t = case.coordinates
     turns = case.w * ((a[:, None] < 0.5) == (t < 0.5))  # one half is seen, then the other
     general = Case(case.space, case.coordinates, case.y, turns).general()
@@ -207,10 +207,6 @@ def test_gaps_of_their_own_are_refused() -> None:
     ridge = SpaceTime(Sobolev({1: 1.0}), Roughness({"t": 1.0})) + Ridge(1.0)
     with pytest.raises(ValueError, match="the same gaps and weights"):
         ridge.bound(general, case.space)
-
-
-def space_like(name: str) -> Space:
-    return case_of(name)[0].space
 
 
 def test_what_is_missing_is_named() -> None:

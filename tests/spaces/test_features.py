@@ -8,6 +8,7 @@ from numpy.polynomial import Legendre as Series
 
 from tests.spaces.cases import ALL, EXTENT, NUMBER, TIME, bound, dense_pairs, features_of, inside
 from xspline.spaces import Basis, BSpline, Features, Fourier, Global, Polynomial, Union, jit
+from xspline.spaces.basis import terms_of
 
 
 @pytest.fixture(params=ALL.values(), ids=ALL.keys())
@@ -20,21 +21,10 @@ def features(basis: Basis) -> Features:
     return basis.on(NUMBER)
 
 
-def range_of(basis: Basis, features: Features) -> tuple[float, float]:
-    """Range of the integrals: the domain, else one period from 0."""
-    if isinstance(features, Global):
-        return features.span
-    return basis.domain
-
-
-def terms(basis: Basis) -> tuple[Basis, ...]:
-    return basis.terms if isinstance(basis, Union) else (basis,)
-
-
 def breakpoints(basis: Basis, lo: float, hi: float) -> np.ndarray:
     """Knots in [lo, hi], between which quadrature is exact, those of circles repeated."""
     places = [lo, hi]
-    for term in terms(basis):
+    for term in terms_of(basis):
         if isinstance(term, BSpline):
             edges = term.local(NUMBER).edges
             length = edges[-1] - edges[0]
@@ -76,11 +66,11 @@ def test_derivatives_are_slopes(features: Features) -> None:
 
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_roughness_is_the_integral(basis: Basis, features: Features, order: int) -> None:
-    if order > min((term.degree for term in terms(basis) if isinstance(term, BSpline)), default=order):
+    if order > min((term.degree for term in terms_of(basis) if isinstance(term, BSpline)), default=order):
         with pytest.raises(ValueError, match="above the degree"):
             features.roughness(order)
         return
-    lo, hi = range_of(basis, features)
+    lo, hi = features.span if isinstance(features, Global) else basis.domain  # else one period from 0
     breaks, length = breakpoints(basis, lo, hi), hi - lo
     dense = dense_pairs(features, features.roughness(order))
     # Gauss's rule between knots, for polynomials of degree 79 and waves that are as smooth there.

@@ -43,11 +43,6 @@ def frames(most: int = 3) -> st.SearchStrategy[Frame]:
 rngs = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
-def is_global(frame: Frame, axis: int) -> bool:
-    """Whether every observation touches all coefficients, or some of them as every other does."""
-    return frame.offsets[axis] == frame.sizes[axis] or bool(frame.everywhere[axis])
-
-
 def partner(frame: Frame, axis: int, k: int, o: int) -> int | None:
     """The second member of the pair (k, o); None if there is no such pair."""
     size, m = frame.sizes[axis], frame.everywhere[axis]
@@ -63,7 +58,9 @@ def random_window(rng: np.random.Generator, frame: Frame, axes: Sequence[int]) -
     window = []
     for axis in axes:
         size = frame.sizes[axis]
-        length = size if is_global(frame, axis) else int(rng.integers(1, size + 1))
+        # Whether every observation touches all coefficients, or some of them as every other does.
+        is_global = frame.offsets[axis] == size or frame.everywhere[axis]
+        length = size if is_global else int(rng.integers(1, size + 1))
         room = size if frame.periodic[axis] else size - length + 1
         window.append((0 if length == size else int(rng.integers(room)), length))
     return tuple(window)
@@ -89,18 +86,14 @@ def random_factor(
     return Factor(tuple(axes), window, pairs, digest_key(rng.bytes(16)))
 
 
-def random_partition(rng: np.random.Generator, count: int) -> list[tuple[int, ...]]:
-    label = rng.integers(count, size=count)
-    return [tuple(int(a) for a in np.flatnonzero(label == x)) for x in np.unique(label)]
-
-
 def random_gram(
     rng: np.random.Generator, frame: Frame, terms: int | None = None, batch: tuple[int, ...] = ()
 ) -> Gram:
     """Terms over random partitions, extents of the batch axes shared at random, some with a multiplicity."""
     made = []
     for _ in range(int(rng.integers(3)) if terms is None else terms):
-        partition = random_partition(rng, len(frame.sizes))
+        label = rng.integers(len(frame.sizes), size=len(frame.sizes))
+        partition = [tuple(int(a) for a in np.flatnonzero(label == x)) for x in np.unique(label)]
         if rng.integers(2) and batch:
             partition.append(())
         some = [tuple(int(rng.choice([1, n])) for n in batch) for _ in partition]

@@ -156,13 +156,9 @@ def test_the_key_of_a_product_does_not_depend_on_when_it_was_multiplied_out(rng)
 # --- factors against their definition
 
 
-def all_axes(frame):
-    return tuple(range(len(frame.sizes)))
-
-
 @given(frames(), rngs, st.sampled_from([(), (2,), (1, 3)]))
 def test_dense_is_the_definition(frame, rng, batch):
-    factor = random_factor(rng, frame, all_axes(frame), batch)
+    factor = random_factor(rng, frame, range(len(frame.sizes)), batch)
     assert close(factor.to_dense(frame), dense(factor, frame), 1e-15)
 
 
