@@ -461,12 +461,7 @@ def discover(
 
 
 def _answered(
-    data: Data,
-    what: str,
-    text: Any,
-    weights: xr.DataArray | None,
-    holder: Any,
-    **arguments: Any,
+    data: Data, what: str, text: Any, weights: xr.DataArray | None, holder: Any, **arguments: Any
 ) -> tuple[Any, str]:
     """Return what a method of a field says in a space that suits equations, and the line of code of the field.
 

@@ -26,7 +26,9 @@ from tests.execution.cases import (
 )
 from tests.execution.test_reduce import summed, tasks_of
 from tests.sums.cases import partitions
+from xspline import BSpline, Space
 from xspline.execution import LIMITS, Source, lazy_sums, plan
+from xspline.kernels import Group, Layout
 
 
 def leaves_of(source: Source, where: Any = SPACE) -> Counter[str]:
@@ -35,13 +37,18 @@ def leaves_of(source: Source, where: Any = SPACE) -> Counter[str]:
     return Counter("-".join(str(key).split("-")[:2]) for key in keys)
 
 
-def made_by(read: Callable[[tuple[slice, ...]], np.ndarray], chunks: tuple[int, ...]) -> da.Array:
+def made_by(
+    read: Callable[[tuple[slice, ...]], np.ndarray],
+    chunks: tuple[int, ...],
+    shape: tuple[int, ...] = SHAPE,
+    dtype: str = "f8",
+) -> da.Array:
     """Return an array of whose blocks each is one read."""
 
     def make(block_info: Any = None) -> np.ndarray:
         return read(tuple(slice(*place) for place in block_info[None]["array-location"]))
 
-    return da.map_blocks(make, chunks=da.core.normalize_chunks(chunks, SHAPE), dtype=float)
+    return da.map_blocks(make, chunks=da.core.normalize_chunks(chunks, shape), dtype=dtype)
 
 
 @pytest.mark.parametrize("gaps", ["none", "static", "any"])
@@ -72,6 +79,25 @@ def test_each_block_is_made_once_by_some_tens_of_tasks() -> None:
         assert_same(summed(source), summed(grid()), SPACE)
     assert set(made.values()) == {1}
     assert len(made) == 120
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_labels_of_points_are_read_once_by_the_task_that_sums_them(dtype: str) -> None:
+    rng, made = np.random.default_rng(7), Counter[tuple[int, ...]]()
+    y, *labels = rng.random((3, 400)).astype(dtype)
+
+    def read(box: tuple[slice, ...]) -> np.ndarray:
+        made[tuple(s.start for s in box)] += 1
+        return labels[0][box]
+
+    def source(*arrays: Any) -> Source:
+        return Source(arrays[0], arrays[1:], (), Layout((Group((0,), (0, 1)),)), "u")
+
+    parts = source(chunked(y, (99,)), made_by(read, (99,), (400,), dtype), chunked(labels[1], (99,)))
+    plane = Space({"x": BSpline(5, domain=(0, 1)), "y": BSpline(5, domain=(0, 1))})
+    assert set(leaves_of(parts, plane)) == {"xspline-recipe", "xspline-block", "xspline-merge"}
+    assert_same(summed(parts, plane), summed(source(y, *(x.astype(float) for x in labels)), plane), plane)
+    assert set(made.values()) == {1}
 
 
 @pytest.mark.slow

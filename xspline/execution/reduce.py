@@ -172,9 +172,11 @@ def _build(sources: Sequence[Source], how: _How) -> tuple[Graph, list[RemainingK
     prepared = [prepare(source, how.limits) for source in sources]
     if how.checkpoint is not None:
         how.checkpoint.open()
-    inputs = InputGraph.of(
-        [source.values for source in prepared if is_dask(source.values)],
-        [array for source in prepared for _, array in source.auxiliary if is_dask(array)],
+    arrays = [(s.shape, array) for s in prepared for array in (s.values, *(x for _, x in s.auxiliary))]
+    lazy = [(array, array.ndim == len(shape)) for shape, array in arrays if is_dask(array)]
+    inputs = InputGraph.of(  # one task needs a block, or all along the dimensions that it does not span
+        [array for array, one in lazy if one],
+        [array for array, one in lazy if not one],
         how.limits.retry_pauses,
         how.reusing,
     )
@@ -221,13 +223,15 @@ def _add_source(inputs: InputGraph, source: Source, how: _How) -> RemainingKeys:
     keys: BlockKeys = {}
     for index in cuts:
         keys[index] = key = (name, *index)
-        refs = [TaskRef(at[tuple(index[a] for a in axes)]) for axes, at in large]
+        own = [at[tuple(index[a] for a in axes)] for axes, at in large]
         if stored:
-            graph[key] = Task(key, _sum_region, TaskRef(recipe), index, *refs)
+            graph[key] = Task(key, _sum_region, TaskRef(recipe), index, *map(TaskRef, own))
         else:
-            own = EmbeddedBlocks(members[index])
-            refs += map(TaskRef, own.names)
-            graph[key] = Task(key, _sum_blocks, TaskRef(recipe), index, own, *refs)
+            start = tuple(s.start for s in cuts.box(index))
+            parts = [EmbeddedBlocks({start: inputs.embedded.get(k, k)}) for k in own]
+            parts.append(EmbeddedBlocks(members[index]))
+            names = tuple(dict.fromkeys(name for part in parts for name in part.names))
+            graph[key] = Task(key, _sum_blocks, TaskRef(recipe), index, parts, names, *map(TaskRef, names))
     keys = _add_merges(graph, keys, source, whole_recipe, recipe, how)
     # The blocks of batch members, the first batch axis outermost.
     batch = source.layout.batch_axes
@@ -296,22 +300,27 @@ def _sum_in_memory(source: Source, space: Space, device: str | None) -> Sums | H
 
 
 def _sum_blocks(
-    recipe: _Recipe, index: tuple[int, ...], blocks: EmbeddedBlocks, *arrays: Any
+    recipe: _Recipe,
+    index: tuple[int, ...],
+    parts: Sequence[EmbeddedBlocks],
+    names: Sequence[Key],
+    *given: Any,
 ) -> Sums | HolderSums:
     """Return the Sums of one Dask block, or of a group of them, several at a time where they are small.
 
-    `arrays` are the large auxiliary arrays, then what the blocks' values are computed from.
+    `parts` are the large auxiliary arrays, then the values: computed from what is `given` by `names`.
     """
-    large = sum(array is None for _, array in recipe.source.auxiliary)
-    given = dict(zip(blocks.names, arrays[large:], strict=True))
-    region = recipe.cuts.box(index)
+    *large, blocks = parts
+    region, known = recipe.cuts.box(index), dict(zip(names, given, strict=True))
+    with read_noted(recipe.source.label, region):
+        arrays = [part.compute(region, known) for part in large]
 
     def block(box: Slices) -> Any:
         with read_noted(recipe.source.label, box):
-            return unmasked(blocks.compute(box, given))
+            return unmasked(blocks.compute(box, known))
 
     if blocks.count == 1:
-        return _sum_box(recipe, block(region), region, arrays[:large], region)
+        return _sum_box(recipe, block(region), region, arrays, region)
 
     def edges_in(box: Slices) -> list[Sequence[int]]:
         pairs = zip(recipe.blocks.edges, box, strict=True)
@@ -334,7 +343,7 @@ def _sum_blocks(
 
     steps = [max(1, n // longest) for n, longest in zip(recipe.read, recipe.blocks.largest, strict=True)]
     bounds = [(*edges[:-1:n], edges[-1]) for edges, n in zip(edges_in(region), steps, strict=True)]
-    return _sum_stepwise(recipe, region, arrays[:large], bounds, values)
+    return _sum_stepwise(recipe, region, arrays, bounds, values)
 
 
 def _sum_region(recipe: _Recipe, index: tuple[int, ...], *arrays: Any) -> Sums | HolderSums:

@@ -123,9 +123,9 @@ class Source:
 
 
 def as_floats(x: Any) -> NDArray[Any]:
-    """Return a coordinate on the host as float64; the ends of cells as complex numbers."""
+    """Return a coordinate on the host as floats as they are stored; the ends of cells as complex numbers."""
     x = np.asarray(x)
-    return x if x.dtype.kind == "c" else x.astype(np.float64, copy=False)
+    return x if x.dtype.kind in "cf" else x.astype(np.float64)
 
 
 def unmasked(array: Any) -> Any:

@@ -66,7 +66,7 @@ class Block:
     """A piece of data, as stored."""
 
     values: Array  # NaN is missing, infinity is tallied
-    # per coefficient axis, float64, on the host or beside the values; each has the lengths of its group's
+    # per coefficient axis, floats, on the host or beside the values; each has the lengths of its group's
     # data axes as its shape. Labels that repeat are fine, NaN is missing.
     coordinates: tuple[Array, ...]
     # relative precisions; their product counts. Zero excludes.
@@ -104,11 +104,13 @@ def to_namespace(array: Array, xp: Any, device: Any) -> Array:
     return array if same else xp.asarray(np.asarray(array, order="C"), device=device)
 
 
-def native(array: Array, xp: Any) -> Array:
-    """A float64 copy of a slab; of NumPy arrays native, contiguous and writable."""
-    if array_api_compat.is_numpy_namespace(xp):
-        return np.array(array, dtype=np.float64, order="C")
-    return xp.astype(array, xp.float64, copy=True)
+def native(array: Array, xp: Any, memory: Scratch | None = None) -> Array:
+    """A float64 copy of a slab; of NumPy arrays native, contiguous and writable, in `memory` if it is given."""
+    if not array_api_compat.is_numpy_namespace(xp):
+        return xp.astype(array, xp.float64, copy=True)
+    out = np.empty(array.shape) if memory is None else memory.take(array.shape)
+    out[...] = array
+    return out
 
 
 def rounded(value: float) -> float:

@@ -13,12 +13,14 @@ from functools import cached_property
 
 import numpy as np
 
-from xspline.kernels.block import Array, Bools, Floats, native, to_host, to_namespace
+from xspline.kernels.block import Array, Bools, Floats, Scratch, native, to_host, to_namespace
 from xspline.kernels.engines import contract
 from xspline.kernels.points.cells import Cells, CellTotals, take
 from xspline.kernels.points.tiles import Tiles, TileTotals
 from xspline.kernels.rows import Rows, roll_up
 from xspline.kernels.walk import Component, SlabBox, Walk
+
+MEMORY = Scratch(), Scratch()  # of rows: their weights and errors
 
 
 class SumsBySlab:
@@ -146,7 +148,7 @@ class SumsByCell:
             if not (walk.on_host and finite.all()):  # a device would have to be waited for
                 e = xp.where(finite, e, xp.zeros_like(e))
             if weight is None:
-                w = xp.astype(finite, xp.float64)
+                w = native(finite, xp, MEMORY[0])
             else:
                 weight = self._members(xp.broadcast_to(weight, self._shape(rows)))
                 w = xp.where(finite, weight, xp.zeros_like(weight))
@@ -188,7 +190,7 @@ class SumsByCell:
     def _values(self, rows: Array) -> Array:
         walk, xp = self.walk, self.walk.xp
         if isinstance(self.cells, Cells) and walk.ordered.ndim == 1:  # the compiled way
-            out = np.empty((1, rows.size))
+            out = MEMORY[1].take((1, rows.size))
             take(walk.ordered, rows, out[0])
             return out
         return self._members(native(xp.take(self._stored, rows, axis=self.index), xp))

@@ -100,22 +100,22 @@ def in_slabs(walk: Walk) -> BlockResult:
         members = tuple(span if axis.is_batch else slice(0, 1) for axis, span in axes)
         if not joined:
             lines.add(slab, box)
-        counted = xp.astype(slab.valid, xp.int64)
-        count[members] += xp.sum(counted, axis=walk.pooled, keepdims=True)
+        count[members] += xp.count_nonzero(slab.valid, axis=walk.pooled, keepdims=True)
         if reference is None:
             reference = rounded(float(slab.values[first_true(slab.valid, xp)]))
         e = slab.values
         if not slab.full:  # first, as some packages mark what is missing by signalling NaN
             e = xp.where(slab.valid, e, xp.full_like(e, reference))
-        e = e - reference
+        e -= reference
         weighted = e if slab.weight is None else e * slab.weight
-        power[members] += xp.sum(weighted * e, axis=walk.pooled, keepdims=True)
         if slab.weight is not None:
             weight[members] += xp.sum(slab.weight, axis=walk.pooled, keepdims=True)
         if moment is not None:
             moment.add(weighted, box)
         if pairs is not None:
             pairs.add(slab.weights(xp), box)
+        e *= weighted  # at last, in place: the weighted ones may be the same
+        power[members] += xp.sum(e, axis=walk.pooled, keepdims=True)
     if not int(xp.sum(count)) or reference is None:
         return BlockResult(tally, count)
     if by_cell is not None:

@@ -17,28 +17,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xspline.kernels.block import SLAB_ENTRIES, Array, Bools, Floats, Integers
+from xspline.kernels.block import SLAB_ENTRIES, Array, Bools, Floats, Integers, Scratch
 from xspline.spaces.bspline import LocalSpline
 from xspline.spaces.features import Features, Support, pair_products
 from xspline.sums.window import union
 
 
 def locate(
-    features: Features, x: Floats, compiled: bool, extrapolate: bool = False
+    features: Features, x: Floats, compiled: bool, extrapolate: bool = False, memory: Scratch | None = None
 ) -> tuple[Integers, Floats]:
-    """Cell [n] and local coordinate [n] of positions x [n]: `Features.locate`, or its compiled twin."""
+    """Cell [n] and local coordinate [n] of positions x [n]: `Features.locate`, or its compiled twin.
+
+    What the twin returns lies in `memory`, if it is given, and is used before that is taken again.
+    """
     if extrapolate:
         return features.locate_anywhere(x)
     if not (compiled and isinstance(features, LocalSpline)):
-        return features.locate(x)
+        return features.locate(x if x.dtype.kind == "c" else x.astype(np.float64, copy=False))
     # Numba takes 0.3 s to import: not before it is needed.
     from xspline.kernels.compiled import by_cell as loops
 
-    cell, z, (lo, hi) = np.empty(x.size, dtype=np.int64), np.empty(x.size), features.ends
-    ends = np.nextafter((lo, hi), (-np.inf, np.inf))
-    step, x = float(features.lengths[0]), np.require(x, np.float64, ["C", "W"])
+    own, z, cells = np.empty((3, x.size)) if memory is None else memory.take((3, x.size))
+    own[:], cell = x, cells.view(np.int64)
+    ends, step = np.nextafter(features.ends, (-np.inf, np.inf)), float(features.lengths[0])
     edges = np.array(features.edges)  # writable, as every argument is: one specialisation
-    loops.locate(x, edges, step, ends, features.uniform, features.periodic, cell, z)
+    loops.locate(own, edges, step, ends, features.uniform, features.periodic, cell, z)
     return cell, z
 
 

@@ -21,6 +21,7 @@ from xspline.kernels.block import (
     Block,
     Floats,
     Layout,
+    Scratch,
     count_true,
     first_true,
     native,
@@ -33,6 +34,8 @@ from xspline.kernels.points.tiles import Tiles
 from xspline.kernels.rows import CoefficientRange, Rows, build_rows, touched_cells
 from xspline.spaces import Space
 from xspline.sums import Tally
+
+VALUES = Scratch()
 
 
 def flat_labels(x: Array) -> Floats:
@@ -227,10 +230,12 @@ class Walk:
             features, labels = [self.space.features[a] for a in axes], []
             for a in axes if fits(features) else ():  # where the values are
                 given = self.block.coordinates[a]
-                if isinstance(given, np.ndarray) or self.on_host:
+                if isinstance(given, np.ndarray) and self.on_host:
+                    labels.append(given.reshape(-1))
+                elif isinstance(given, np.ndarray) or self.on_host:
                     labels.append(to_namespace(self.coordinates_of(a), self.xp, self.device))
                 else:
-                    labels.append(self.xp.reshape(given, (-1,)))
+                    labels.append(self.xp.astype(self.xp.reshape(given, (-1,)), self.xp.float64, copy=False))
             self._cells[index] = self.engine.sort(features, labels) if labels else None
         return self._cells[index]
 
@@ -306,9 +311,9 @@ class Walk:
         return self.xp.permute_dims(self.block.values, self.axis_order)
 
     def values(self, box: SlabBox) -> Array:
-        """A slab of the values in float64."""
+        """A slab of the values in float64, of which a thread has one at a time."""
         slab = self.ordered[tuple(box.slices[axis] for axis in self.axis_order)]
-        return self.xp.reshape(native(slab, self.xp), box.shape)
+        return self.xp.reshape(native(slab, self.xp, VALUES), box.shape)
 
     @cached_property
     def weight_groups(self) -> tuple[Component, ...]:

@@ -26,8 +26,6 @@ MAX_ITERATIONS = 400
 AT_ONCE = 1 << 20
 # Relative residual of the systems that are solved for probes; scores are off by its square.
 PROBE_TOLERANCE = math.sqrt(TOLERANCE)
-# Of the random numbers of probes.
-SEED = 3
 # The relative residual of solves for draws, which makes error bars wrong by 0.1 % on average, and the relative change
 # over four steps that ends those of a root.
 DRAW_TOLERANCE = 2e-3
@@ -101,7 +99,7 @@ def descend(
         tell(f"{count + 1} of at most {most}")
         z = precondition(r)
         now = dot(r, z)
-        p = times(_ratio(now, before), p)
+        p *= _lifted(_ratio(now, before), p)
         p += z
         q = matvec(p)
         share = _ratio(now, dot(p, q))
@@ -118,7 +116,11 @@ def _ratio(a: Array, b: Array) -> Array:
 
 def times(a: Array, x: Array) -> Array:
     """Rows x [m, ..] times numbers a [m]."""
-    return a.reshape(-1, *(1,) * (x.ndim - 1)) * x
+    return _lifted(a, x) * x
+
+
+def _lifted(a: Array, x: Array) -> Array:
+    return a.reshape(-1, *(1,) * (x.ndim - 1))
 
 
 def dot(a: Array, b: Array) -> Array:
@@ -134,7 +136,7 @@ def norm_of(a: Array) -> Array:
 def probes(sizes: Sequence[int]) -> Array:
     """±1 at random, always the same: [count, K..], fewer of long vectors, which need fewer."""
     count = int(np.clip(COSTS.drawn_numbers // math.prod(sizes), 4, 16))
-    bits = np.random.default_rng(SEED).integers(0, 2, size=(count, *sizes), dtype=np.int8)
+    bits = np.random.default_rng(3).integers(0, 2, size=(count, *sizes), dtype=np.int8)
     return np.asarray(bits * 2.0 - 1.0, dtype=np.float64)
 
 

@@ -477,7 +477,7 @@ def sum_rows(
     work = np.zeros(last + TILE_ROWS * width)
     flat, all_weights, all_errors = table.reshape(-1), weights.reshape(-1), errors.reshape(-1)
     all_pairs, all_moments = pairs.reshape(-1), moments.reshape(-1)
-    run, stop = 0, cells.ends.size
+    run, stop, functions = 0, cells.ends.size, columns.functions[0]
     while run < stop:  # the first run that ends behind the first row
         mid = (run + stop) // 2
         run, stop = (mid + 1, stop) if cells.ends[mid] <= first + begin else (run, mid)
@@ -498,20 +498,11 @@ def sum_rows(
                 )
             for r in range(errors.shape[0]):
                 _copy(all_errors, r * rows + s, count, work, line)
-                for k in range(columns.functions[0]):
+                for k in range(functions):
                     _multiply(work, k * TILE_ROWS, line, count, scaled + k * TILE_ROWS)
                 at = (place * errors.shape[0] + r) * moments.shape[2] * moments.shape[3]
                 _add_tile(
-                    work,
-                    scaled,
-                    columns.functions[0],
-                    rest,
-                    last,
-                    width,
-                    count,
-                    all_moments,
-                    at,
-                    moments.shape[3],
+                    work, scaled, functions, rest, last, width, count, all_moments, at, moments.shape[3]
                 )
         begin = end
         run += 1

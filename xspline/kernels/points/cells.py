@@ -45,6 +45,7 @@ class CellSizes:
 
 
 SIZES = CellSizes()
+MEMORY = Scratch()
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +148,7 @@ def cell_range(features: Features, ends: Callable[[], tuple[float, float]]) -> t
 
 
 def _ends(x: Floats) -> tuple[float, float]:
-    return np.fmin.reduce(x), np.fmax.reduce(x)
+    return float(np.fmin.reduce(x)), float(np.fmax.reduce(x))
 
 
 class ByCell:
@@ -214,7 +215,7 @@ class Cells(ByCell):
         for first in range(0, count, sizes.slab_entries):
             part = keys[first : first + sizes.slab_entries]
             for f, x, begin, length in zip(features, coordinates, low, box, strict=True):
-                cell, _ = locate(f, x[first : first + part.size], compiled=True)
+                cell, _ = locate(f, x[first : first + part.size], compiled=True, memory=MEMORY)
                 loops.ravel_cells(cell, begin, length, part)
         for first in range(0, count, band):
             added = loops.sort_rows(keys[first : first + band], first, last, order[total:])
