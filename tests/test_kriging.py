@@ -8,7 +8,7 @@ import xarray as xr
 from scipy.spatial.distance import cdist
 
 import xspline as xs
-from xspline.kriging.fitting import Observed, as_one
+from xspline.kriging.fitting import Observed, as_one, likelier
 from xspline.kriging.likelihood import Window, Windows
 from xspline.kriging.model import STEP, Model, matern
 from xspline.kriging.nearby import Nearby
@@ -107,6 +107,39 @@ def test_noise_of_a_smooth_field_is_told(square: float, noise: float) -> None:
     data = xr.DataArray(truth + rng.normal(0, noise, truth.shape), {"x": x, "y": x}, ["x", "y"], name="u")
     found, stderr = data.spline.fit().predict(stderr=True).values()
     assert 0.92 < float((abs(found - truth) < 1.96 * stderr).mean()) < 0.98
+
+
+@pytest.mark.parametrize("count", [60, 600])
+@pytest.mark.parametrize("is_counted", [False, True])
+def test_labels_are_counted_where_that_is_likelier(count: int, is_counted: bool) -> None:
+    """A field that changes with the distance of labels, or with their number; 60 are one window, 600 are not."""
+    rng = np.random.default_rng(1)
+    labels = np.cumsum(np.geomspace(1, 100, count))[:, None]
+    plain = Places(1)
+    counting = plain.counting(labels, np.ones(1), [0])
+    found = 0
+    for values in rng.standard_normal((6, count)):
+        at = (counting if is_counted else plain)(labels)
+        true = (
+            np.linalg.cholesky(matern(cdist(at, at) / np.ptp(at) * 60, 1.5) + 0.01 * np.eye(count)) @ values
+        )
+        own = Observed(labels, true, np.ones(count))
+        found += likelier(own, (plain, counting), lambda x: None) is counting
+    assert found >= 5 if is_counted else found <= 1
+
+
+@pytest.mark.parametrize("unit", [1.0, -(2.0**-10)])
+def test_levels_close_together_say_where_the_field_changes(unit: float) -> None:
+    """Of the ocean: up to 5 °C away, of 14, between deep levels where none were counted; 0.25 by straight lines."""
+    depth = np.array([0, 5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000, 2000, 3000, 4000, 5000.0])
+    data = xr.DataArray(2 + 12 * np.exp(-depth / 200), coords={"depth": unit * depth}, name="t")
+    middle = unit * (depth[1:] + depth[:-1]) / 2
+    field = data.sortby("depth").spline.fit()
+    values, stderr = (field.predict(depth=middle, stderr=True)[name].values for name in ("t", "t_stderr"))
+    away = abs(values - 2 - 12 * np.exp(-middle / unit / 200))
+    assert away.max() < 0.4
+    assert np.mean(away < 2 * stderr) > 0.8
+    assert "labels, smoothness" in str(field)
 
 
 def test_a_rough_field_is_told_from_noise() -> None:

@@ -2,7 +2,7 @@
 
 `eraint_uvz.nc` is in pydata/xarray-data; `A1B_north_america.nc`, `ostia_monthly.nc` and NEMO's file in
 SciTools/iris-sample-data (NetCDF 4: xarray needs h5netcdf or netCDF4 for them); the tables in fatiando/verde; files
-.rda in R's package fields (https://cran.r-project.org/package=fields), which take `pip install rdata`.
+.rda in R's packages fields, oce (`section`) and ocedata (`papa`), all on CRAN, which take `pip install rdata`.
 """
 
 from __future__ import annotations
@@ -75,6 +75,30 @@ def model(objects: Any) -> xr.DataArray:
     own = objects["RCMexample"]
     coords = {"lon": (("i", "j"), own["x"]), "lat": (("i", "j"), own["y"])}
     return xr.DataArray(np.asarray(own["z"])[..., 0], coords, ["i", "j"], name="z")
+
+
+def bottles(name: str) -> Callable[[Any], xr.DataArray]:
+    """Read what bottles of a section across the Atlantic have, by longitude and pressure."""
+
+    def read(objects: Any) -> xr.DataArray:
+        rows = []
+        for station in objects["section"].data["station"]:
+            own = [np.ravel(np.asarray(station.data[key], float)) for key in ("pressure", name)]
+            lon = float(np.ravel(station.metadata["longitude"])[0])
+            rows.append(np.stack([np.full(own[0].size, lon), *own]))
+        frame = pd.DataFrame(np.concatenate(rows, axis=1).T, columns=["lon", "pressure", name]).dropna()
+        own = frame.drop_duplicates(["lon", "pressure"])
+        coords = {"lon": ("obs", own["lon"]), "pressure": ("obs", own["pressure"], {"units": "dbar"})}
+        return xr.DataArray(own[name], coords, ["obs"], name=name)
+
+    return read
+
+
+def papa(objects: Any) -> xr.DataArray:
+    """Return a year of temperature at Ocean Station Papa, days and nine depths."""
+    own = objects["papa"]
+    coords = {"time": pd.to_datetime(np.asarray(own["t"]), unit="s"), "depth": -np.asarray(own["z"])}
+    return xr.DataArray(np.asarray(own["temperature"]) + 0.0, coords, ["time", "depth"], name="temperature")
 
 
 def heights(objects: Any) -> xr.DataArray:
@@ -169,6 +193,18 @@ ELSEWHERE: dict[str, Product] = {
     ),
     "climate model": OfR(
         "RCMexample.rda", "curvilinear; blocks of 10 × 10 cells", model, (), ("nearest", RBF), {}, {"i": 10, "j": 10},
+    ),
+    "section": OfR(
+        "section.rda", "bottles across the Atlantic; blocks of 3° × 300 dbar", bottles("temperature"), (),
+        ("nearest", RBF), {}, {"lon": 3.0, "pressure": 300.0},
+    ),
+    "salt": OfR(
+        "section.rda", "salinity of the same", bottles("salinity"), (), ("nearest", RBF), {},
+        {"lon": 3.0, "pressure": 300.0},
+    ),
+    "papa": OfR(
+        "papa.rda", "a year, nine depths; blocks of 10 days and 2 depths", papa, (), ("nearest", RBF), {},
+        {"time": 10, "depth": 2},
     ),
     "heights": OfR(
         "PRISMelevation.rda", "every 6th; blocks of 10 × 10 cells", heights, (), ("nearest", RBF), {},

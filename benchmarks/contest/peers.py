@@ -24,7 +24,13 @@ def coordinate(data: xr.DataArray, names: tuple[str, ...]) -> Array:
 
 
 def places(data: xr.DataArray, problem: Problem) -> Array:
-    """Points in a Euclidean space, [points, 2 to 4]: on the sphere if it is large, days beside, in degrees."""
+    """Points in a Euclidean space, [points, 2 to 4]: on the sphere if it is large, days beside, in degrees.
+
+    Without latitudes they are coordinates in units of their standard deviations.
+    """
+    if not set(LATITUDES) & set(problem.data.coords):
+        own = {str(n): c.to_numpy().astype(float) for n, c in problem.data.coords.items()}
+        return np.stack([data[n].to_numpy().astype(float) / np.std(c) for n, c in own.items()], axis=-1)
     lat, lon = coordinate(data, LATITUDES), coordinate(data, LONGITUDES)
     rad_lat, rad_lon = np.radians(lat), np.radians(lon)
     middle = np.nanmean(coordinate(problem.data, LATITUDES))

@@ -296,6 +296,16 @@ def test_a_season_where_the_record_shows_it(labels: np.ndarray, season: bool) ->
         assert coarse == MEAN
 
 
+def test_dates_that_were_not_decoded_are_told() -> None:
+    undecoded = zeros(("time",), {"time": ("time", np.arange(0.0, 1500.0, 30.0))})
+    undecoded["time"].attrs["units"] = "days since 2000-01-01"
+    with pytest.warns(
+        xs.FitWarning, match="'time' are numbers .* 'days since 2000-01-01', no dates.* xr.decode_cf"
+    ):
+        assert coarse_for(undecoded) == {"time": MEAN}
+    assert coarse_for(xr.decode_cf(undecoded.to_dataset())) == {"time": SEASON_AND_TREND}
+
+
 def test_a_coarse_field_has_few_functions_where_coordinates_have_the_fewest() -> None:
     """As a drifting float has, over whose latitudes and longitudes there is one cell."""
     time = np.arange("2000-01", "2003-01", dtype="datetime64[M]").astype("datetime64[ns]")

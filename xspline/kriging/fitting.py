@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from xspline.kriging.likelihood import UNIFORM, Window, Windows, lively, local_scales
 from xspline.kriging.model import Model
@@ -91,6 +92,39 @@ def as_one(members: Sequence[Observed], places: Places) -> float:
     grid = Grid(metric * (some.size / values.size) ** (1 / places.coordinates), at.min(axis=0))
     cells = cells_beyond(Level.of(at, values, weights), grid)[-1]
     return max(float(np.sum((cells.counts * cells.values) ** 2) / (weights @ values**2)), 1.0)
+
+
+def likelier(member: Observed, ways: Sequence[Places], rows_of: Callable[[Array], Array | None]) -> Places:
+    """Return in which of several ways coordinates become places so that observations are likeliest, at one scale.
+
+    Windows are the same for all ways. `rows_of` is as for :func:`fit`.
+    """
+    if len(ways) == 1:
+        return ways[0]
+    own = member.in_order().at_few_places()
+    count, rows = own.values.size, rows_of(own.coordinates)
+    windows = [np.arange(count)]
+    unlikely: list[float] = []
+    for places in ways:
+        at = places(own.coordinates)
+        metric = metric_of(at, own.values, places.links, is_round=places.is_round)
+        if count > SMALL and not unlikely:
+            centres = np.random.default_rng(0).permutation(count)[:FEW]
+            windows = list(cKDTree(at / metric).query(at[centres] / metric, WINDOWS[0][0])[1])
+        items = [
+            Window(
+                at[i],
+                np.zeros(i.size, np.int64),
+                own.weights[i],
+                own.values[i],
+                rows if rows is None else rows[i],
+            )
+            for i in windows
+        ]
+        prior = Prior.over(metric, np.ptp(at, axis=0), places, 1, SMOOTHEST, -math.inf, count <= VERY_FEW)
+        levels = Windows(np.zeros((1, at.shape[1])), items)
+        unlikely.append(min(prior.search(levels, start).value for start in prior.starts))
+    return ways[int(np.argmin(unlikely))]
 
 
 def fit(

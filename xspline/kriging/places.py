@@ -9,6 +9,9 @@ northward and eastward.
 Eastward and northward wind have no one value at a pole, where these directions turn with the longitude, and neither has
 what splines along longitude leave of a season. Where values at a pole follow the longitude, the sphere ends there in a
 tube, whose longitudes are as far apart at the pole as where the tube begins.
+
+Levels are chosen close together where the field changes fast, as those of an ocean are below its surface. A coordinate
+may therefore count how many labels lie between places instead of how far these are apart.
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-#: Degrees from a pole: a latitude of single precision is no nearer to 90.
-AT_POLE = 1e-5
 #: Degrees from a pole; with half of it errors beside poles are 80 times larger (`python -m benchmarks geometry`).
 TUBE = 10.0
+#: Distance of labels where they are farthest apart, over that where they are closest: beyond, they may be counted.
+UNEVEN = 4.0
+#: Labels at most, between which places are interpolated.
+COUNTED = 40
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class Places:
     degrees: float = 1.0  # a unit of latitude and longitude in degrees
     # how many degrees from each pole the sphere becomes a tube; 0 where a pole is one place
     tube: float = 0.0
+    # of each coordinate along which labels are counted: its number, some labels, and where these are placed
+    counted: tuple[tuple[int, Sequence[float], Sequence[float]], ...] = ()
 
     @classmethod
     def over(
@@ -76,7 +83,8 @@ class Places:
 
     def __call__(self, x: Array) -> Array:
         """Return the places [n, D] of coordinates [n, d]."""
-        axes = [x[:, j] for j in self.others]
+        along = {j: _counted(x[:, j], labels, placed) for j, labels, placed in self.counted}
+        axes = [along.get(j, x[:, j]) for j in self.others]
         if self.latitude is None or self.longitude is None:
             return np.stack(axes, axis=1)
         latitude = np.radians(self.degrees * x[:, self.latitude])
@@ -91,6 +99,28 @@ class Places:
         up = np.cos(tilt) * north - np.sin(tilt) * outward
         return np.stack([*(np.degrees(axis) for axis in (away, east, up)), *axes], axis=1)
 
+    def counting(self, x: Array, steps: Array, candidates: Sequence[int]) -> Places:
+        """Return the places where labels are counted along those of some coordinates that have uneven ones.
+
+        `x` [n, d] are coordinates of observations, and `steps` [d] the usual distances of labels, which they keep. The
+        distance of labels changes smoothly along a coordinate: it is a straight line through the logarithms nearby.
+        """
+        counted = []
+        for j in set(candidates) & set(self.others):
+            labels = np.unique(x[:, j])
+            are_shared = self.coordinates == 1 or 2 * labels.size <= len(x)
+            most = min(COUNTED, labels.size if are_shared else math.isqrt(len(x)))
+            if most < 4:
+                continue
+            some = labels[np.round(np.linspace(0, labels.size - 1, most)).astype(np.int64)]
+            apart, number = np.log(np.diff(some)), np.arange(most - 1.0)
+            near = [np.polyfit(number - i, apart, 1, w=np.exp(-((number - i) ** 2) / 4))[1] for i in number]
+            if max(near) - min(near) > math.log(UNEVEN):
+                placed = np.append(0.0, np.cumsum(np.exp(apart - near)))
+                placed *= (steps[j] * (labels.size - 1) if are_shared else np.ptp(labels)) / placed[-1]
+                counted.append((int(j), some.tolist(), placed.tolist()))
+        return replace(self, counted=tuple(counted))
+
     def with_tubes(self, x: Array, values: Array) -> Places:
         """Return the places with tubes, if values at coordinates [n, d] follow the longitude at a pole.
 
@@ -99,7 +129,8 @@ class Places:
         """
         if self.latitude is None or self.longitude is None:
             return self
-        at_pole = self.degrees * np.abs(x[:, self.latitude]) >= 90 - AT_POLE
+        nearly = 1 - np.finfo(np.float32).eps  # no latitude of single precision is nearer to 90
+        at_pole = self.degrees * np.abs(x[:, self.latitude]) >= 90 * nearly
         x, values = x[at_pole], values[at_pole]
         _, pole = np.unique(np.delete(x, self.longitude, axis=1), axis=0, return_inverse=True)
         pole = pole.ravel()
@@ -138,3 +169,12 @@ class Places:
             coordinates[self.latitude],
             *(coordinates[j] for j in self.others),
         ]
+
+
+def _counted(x: Array, labels: Sequence[float], placed: Sequence[float]) -> Array:
+    """Return where coordinates [n] are placed, given that of some labels; beyond these the last distance goes on."""
+    from scipy.interpolate import PchipInterpolator  # not above: it makes the import of the package longer
+
+    curve = PchipInterpolator(labels, placed)
+    inside = np.clip(x, labels[0], labels[-1])
+    return np.asarray(curve(inside) + (x - inside) * curve(inside, 1))

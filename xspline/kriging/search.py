@@ -119,6 +119,11 @@ class Prior:
         relative = self.parts.sum(axis=1) > 1
         return ~self.parts[relative][:, : self.lengths].any(axis=0) | (np.arange(self.lengths) == 0)
 
+    @property
+    def starts(self) -> list[Array]:
+        """What searches for one scale start from."""
+        return [np.append(self.mean[: self.lengths + 1], np.log(start)) for start in STARTS]
+
     def _at(self, x: Array, windows: Windows) -> Evaluated:
         """Return −log of likelihood times prior of parameters, its gradient, and the average information."""
         value, gradient, information = windows.value_and_derivatives(self.model(x))
@@ -212,8 +217,7 @@ def likeliest(
     def ended(prior: Prior, found: Evaluated) -> Evaluated:
         return found if all_windows is few else prior.search(all_windows, found.x)
 
-    starts = [np.append(single.mean[: lengths + 1], np.log(start)) for start in STARTS]
-    likely = first(single, starts)
+    likely = first(single, single.starts)
     if double is None:
         prior, best = single, ended(single, likely)
     else:

@@ -74,6 +74,7 @@ class Fine:
         model = first.models[best][1]
         labels = [f"{k + 1}" for k in range(len(model.variances))]
         lengths = model.lengths[:, index]
+        counted = {space.names[j] for j, *_ in first.places.counted}
         angles = [space.axis(name).role in ("latitude", "longitude") for name in along]
         unit = [first.places.degrees if is_angle else 1.0 for is_angle in angles]
         steps = np.array([first.steps[space.names.index(name)] for name in along]) * unit
@@ -83,7 +84,11 @@ class Fine:
         named = {
             "fine_sd": (deviation, "standard deviation of the fine field at this scale", dims[:1]),
             "fine_smoothness": (model.smoothness, "smoothness of its Matérn covariance", dims[:1]),
-            "fine_length": (lengths, "correlation length, in units of the coordinate", dims),
+            "fine_length": (
+                np.where([name in counted for name in along], np.nan, lengths),
+                "correlation length, in units of the coordinate; NaN where labels are counted",
+                dims,
+            ),
             "fine_length_in_labels": (lengths / steps, "correlation length, in steps of labels", dims),
         }
         own = {dim: coords[dim] for dim in dims}
@@ -102,8 +107,10 @@ class Fine:
             lengths = []
             for name in scale["fine_length"]["along"].values:
                 length = float(scale["fine_length"].sel(along=name))
-                in_labels = float(scale["fine_length_in_labels"].sel(along=name))
-                lengths.append(f"{name} {_length_text(length, space, str(name))} ({in_labels:.2g} labels)")
+                in_labels = f"{float(scale['fine_length_in_labels'].sel(along=name)):.2g} labels"
+                has_unit = not math.isnan(length)
+                of_unit = f"{_length_text(length, space, str(name))} ({in_labels})" if has_unit else in_labels
+                lengths.append(f"{name} {of_unit}")
             deviation = f"{float(scale['fine_sd']):.3g} {units}".rstrip()
             lines.append(
                 f"standard deviation {deviation}, correlation lengths {', '.join(lengths)}, "

@@ -275,7 +275,12 @@ def _labels(data: Data, pooled: set[Hashable]) -> dict[str, Labels]:
     """Return what is known of each coordinate to fit."""
     known = {}
     for name, c in _coordinates(data, pooled).items():
-        axis = axis_of(c)
+        axis, units = axis_of(c), str(c.attrs.get("units", ""))
+        if axis.kind == "number" and " since " in units:
+            warn(
+                f"labels of {name!r} are numbers with the units {units!r}, no dates, so that the field has no season, "
+                "trend or daily cycle; decode them first: ds = xr.decode_cf(ds)"
+            )
         x = axis.to_float(c.values)
         known[name] = Labels(c.dims, x, axis, extent_of(x.ravel(), axis, name), cf_axis(c)[0])
     return known
