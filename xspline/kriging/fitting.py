@@ -112,13 +112,7 @@ def likelier(member: Observed, ways: Sequence[Places], rows_of: Callable[[Array]
             centres = np.random.default_rng(0).permutation(count)[:FEW]
             windows = list(cKDTree(at / metric).query(at[centres] / metric, WINDOWS[0][0])[1])
         items = [
-            Window(
-                at[i],
-                np.zeros(i.size, np.int64),
-                own.weights[i],
-                own.values[i],
-                rows if rows is None else rows[i],
-            )
+            Window(at[i], np.zeros_like(i), own.weights[i], own.values[i], None if rows is None else rows[i])
             for i in windows
         ]
         prior = Prior.over(metric, np.ptp(at, axis=0), places, 1, SMOOTHEST, -math.inf, count <= VERY_FEW)

@@ -252,8 +252,11 @@ def floats(
     space: Space,
     span: tuple[Hashable, ...],
     sizes: Mapping[Hashable, int],
+    as_stored: bool = False,
 ) -> Any:
     """Return a coordinate as floats of its axis over its whole group: NumPy, or a lazy array where it is chunked.
+
+    Lazy numbers stay `as_stored`, in single precision too, for one task to read them with its values.
 
     Raises
     ------
@@ -270,8 +273,8 @@ def floats(
     full = coordinate.variable.set_dims({dim: sizes[dim] for dim in span}).transpose(*span)
     if coordinate.chunks is None:
         return space.to_float(name, full.values)
-    if space.axis(name).kind == "number" and full.dtype in (np.float32, np.float64):
-        return full.data  # read where its values are, by one task
+    if as_stored and space.axis(name).kind == "number" and full.dtype in (np.float32, np.float64):
+        return full.data
     convert = functools.partial(space.to_float, name)
     return full.data.map_blocks(convert, dtype=float, meta=np.empty((0,) * full.ndim))
 

@@ -267,7 +267,9 @@ class Observations:
         """
         arrangement, data, cells = self.arrangement, self.data, self.cells(space)
         coordinates = tuple(
-            cells[name] if name in cells else floats(self.coordinates[name], name, space, span, data.sizes)
+            cells[name]
+            if name in cells
+            else floats(self.coordinates[name], name, space, span, data.sizes, True)
             for name, span in zip(arrangement.names, arrangement.spans, strict=True)
         )
         values, weights = _aligned_weights(data, self.weights)
