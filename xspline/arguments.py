@@ -58,8 +58,13 @@ def checked(function: Function) -> Function:
         if all(kind in KINDS for kind in types) and parameter.kind is not parameter.VAR_KEYWORD:
             kinds[name] = [KINDS[kind] for kind in types]
 
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        for name in () if open_ended else kwargs.keys() - signature.parameters.keys():
+            known = ", ".join(known for known in signature.parameters if known != "self")
+            raise TypeError(f"{function.__name__}() has no argument {name!r}; it has {known}")
         given = dict(zip(signature.parameters, args, strict=False)) | kwargs
         for name in given.keys() & kinds.keys():
             if not any(is_one(given[name]) for _, is_one in kinds[name]):

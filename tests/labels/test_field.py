@@ -54,7 +54,9 @@ def test_own_grid_keeps_labels_name_units_and_no_encoding(product: xr.DataArray,
     for dim in product.dims:
         xr.testing.assert_identical(predicted[dim], product[dim])
     assert predicted.attrs["units"] == "degC" and predicted.attrs["long_name"] == "sea surface temperature"
-    assert "xspline" in predicted.attrs["history"] and "standard_name" not in predicted.attrs
+    assert "xspline" in predicted.attrs["history"]
+    assert predicted.attrs["standard_name"] == "sea_surface_temperature"
+    assert "standard_name" not in field.derivative(time=1).attrs | field.stderr(product[:1]).attrs
     assert isinstance(predicted.data, np.ndarray) and np.isfinite(predicted).all(), "land is filled"
 
 
@@ -115,6 +117,8 @@ def test_derivatives_of_a_polynomial_are_exact() -> None:
     assert u.laplacian().name == "u_laplacian"
     gradient = u.gradient()
     assert list(gradient) == ["du_dx", "du_dy"]
+    with pytest.raises(TypeError, match=r"gradient\(\) has no argument 'x'; it has at, dims, geometry, "):
+        u.gradient(x=1.0)
     assert gradient.du_dx.attrs["long_name"] == "derivative of u with respect to x"
 
 

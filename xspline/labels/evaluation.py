@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -211,6 +211,8 @@ def labelled(
     batch = {n: c for n, c in variable.batch.coords.items() if n not in own}
     labels: dict[Hashable, Any] = {n: c.variable for n, c in (*fits.items(), *batch.items())}
     attrs = attributes(units, long_name, variable.history, call)
+    if variable.standard_name and not (orders or selected or stderr):
+        attrs["standard_name"] = variable.standard_name
     return result.assign_coords(labels | own).assign_attrs(attrs).drop_encoding()
 
 
@@ -219,6 +221,8 @@ def per(units: str, *denominators: tuple[str, int]) -> str:
 
     >>> per("degC", ("s", 1), ("degrees_east", 2))
     'degC s-1 degrees_east-2'
+    >>> per("degC", ("km", 1), ("km", 1))
+    'degC km-2'
     >>> per("degC", ("", 1))
     ''
     """
@@ -226,7 +230,7 @@ def per(units: str, *denominators: tuple[str, int]) -> str:
         return ""
     # Of elapsed time "days since 2000-01-01" a derivative is per day; a product of units takes brackets.
     plain = [(unit.partition(" since ")[0], n) for unit, n in denominators]
-    below = [f"{u if _WORD.fullmatch(u) else f'({u})'}-{n}" for u, n in plain if u != "1" and n]
+    below = [f"{unit}-{n}" for unit, n in _powers(plain).items()]
     return " ".join([units, *below] if units and units != "1" else below)
 
 
@@ -238,8 +242,17 @@ def times(units: str, factors: tuple[tuple[str, int], ...]) -> str:
     """
     if any(not unit for unit, _ in factors):
         return ""
-    named = [f"{unit if _WORD.fullmatch(unit) else f'({unit})'}{n if n > 1 else ''}" for unit, n in factors]
+    named = [f"{unit}{n if n > 1 else ''}" for unit, n in _powers(factors).items()]
     return " ".join([*([units] if units and (units != "1" or not named) else []), *named]) if units else ""
+
+
+def _powers(units: Sequence[tuple[str, int]]) -> dict[str, int]:
+    """Return the power of each unit, in brackets where it is a product; a unit of 1 is left out."""
+    powers: dict[str, int] = {}
+    for unit, n in units:
+        name = unit if _WORD.fullmatch(unit) else f"({unit})"
+        powers[name] = powers.get(name, 0) + n
+    return {name: n for name, n in powers.items() if n and name != "(1)"}
 
 
 def attributes(units: str, long_name: str, previous: str, what: str) -> dict[str, Any]:

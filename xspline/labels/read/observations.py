@@ -22,7 +22,7 @@ from xspline.solve.errors import warn
 from xspline.spaces import Space
 
 UNNAMED = "field"  # what an unnamed variable is called
-_TEXTS = ("name", "units", "long_name", "history")
+_TEXTS = ("name", "units", "long_name", "standard_name", "history")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Variable:
 
     Attributes
     ----------
-    name, units, long_name, history : name and attributes of the data.
+    name, units, long_name, standard_name, history : name and attributes of the data.
     dims : dimensions of the data, in stored order.
     spans : for each fitted coordinate, its own dimensions.
     batch : coordinates over batch dimensions, as a Dataset without variables.
@@ -41,6 +41,7 @@ class Variable:
     name: str
     units: str
     long_name: str
+    standard_name: str
     history: str
     dims: tuple[Hashable, ...]
     spans: tuple[tuple[Hashable, ...], ...]
@@ -109,7 +110,7 @@ class Variable:
     def from_dict(cls, described: Mapping[str, Any], batch: Mapping[str, xr.DataArray]) -> Variable:
         """Inverse of `to_dict`, given the batch coordinates."""
         return cls(
-            **{key: described[key] for key in _TEXTS},
+            **{key: described.get(key, "") for key in _TEXTS},
             dims=tuple(described["dims"]),
             spans=tuple(tuple(span) for span in described["spans"]),
             batch=xr.Dataset(coords=batch).set_index(described.get("levels", {})),
@@ -301,11 +302,12 @@ class Observations:
         others = {n: c for n, c in data.coords.items() if n not in self.coordinates}
         kept = {n: c.variable for n, c in others.items() if set(c.dims) <= set(batch)}
         loaded = xr.Dataset(coords=kept).compute()
-        attrs = {key: str(data.attrs.get(key, "")) for key in ("units", "long_name", "history")}
+        attrs = {key: str(data.attrs.get(key, "")) for key in _TEXTS[1:]}
         return Variable(
             self.name,
             attrs["units"],
             attrs["long_name"] or self.name,
+            attrs["standard_name"],
             attrs["history"],
             tuple(data.dims),
             tuple(tuple(c.dims) for c in self.coordinates.values()),
