@@ -42,7 +42,8 @@ from xspline.labels.read.stored.chunks import reusing
 from xspline.labels.read.targets import target_chunks
 from xspline.labels.statistics import Data, Statistics
 from xspline.pde.discovery.discover import candidates_of
-from xspline.pde.recovery import bases_for, equations_of
+from xspline.pde.recovery import bases_for
+from xspline.pde.text.equation import parse_all
 from xspline.pde.text.symbols import Names, checked_known
 from xspline.solve import as_penalty, penalises_roughness
 from xspline.solve.errors import warn
@@ -491,7 +492,8 @@ def _answered(
         asked = (arguments[name] for name in ("terms", "order", "power"))
         equations = [candidates_of(Names.of(trial, dims, checked_known(known)), text, *asked).equation]
     else:
-        equations = [*equations_of(trial, text, known=known, vary=arguments["vary"], dims=dims)]
+        names_in = Names.of(trial, dims, checked_known(known), arguments["vary"])
+        equations = [*parse_all(text, names_in, with_parameters=False)]
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
     cells = {n: given.get(n, data[n].size // 2) for n in names}
