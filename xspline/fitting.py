@@ -18,8 +18,8 @@ from xspline.labels.checks.robust import reweighted, without_contradicted
 from xspline.labels.errors import check_arguments, check_names, read_errors_name_labels
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, as_one, windows_in
-from xspline.labels.fine.tiles import fine_costs, fine_field, is_large, is_tiled
+from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, as_one, fine_of, windows_in
+from xspline.labels.fine.tiles import fine_costs, is_large, is_tiled, tiled_of
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cells import bounds_of, has_cells, range_of_cells, warn_of_cut
@@ -42,7 +42,8 @@ from xspline.labels.read.stored.chunks import reusing
 from xspline.labels.read.targets import target_chunks
 from xspline.labels.statistics import Data, Statistics
 from xspline.pde.discovery.discover import candidates_of
-from xspline.pde.recovery import bases_for, equations_of
+from xspline.pde.recovery import bases_for
+from xspline.pde.text.equation import parse_all
 from xspline.pde.text.symbols import Names, checked_known
 from xspline.solve import as_penalty, penalises_roughness
 from xspline.solve.errors import warn
@@ -192,7 +193,10 @@ def fit(
             computed, penalty, solver, present, warns=not looks, as_one=counts, **levels
         )
         if windows and neighbours:
-            field = field._with_fine({o.name: fine_field(o, field.fits[o.name], windows) for o in own})
+            fine = {
+                o.name: (tiled_of if is_tiled(o) else fine_of)(o, field.fits[o.name], windows) for o in own
+            }
+            field = field._with_fine(fine)
         return field
 
     if robust:
@@ -218,9 +222,17 @@ def _walk(
     check_kind(data)
     bare = space is None and all(basis is None for basis in bases.values()) and penalty is None
     by_default = fine is None
-    if fine:
-        _check_fine(compute, holder, support)
-    elif by_default:
+    if fine and not compute:
+        raise ValueError(
+            "a fine field is fitted to the values, at once: leave out compute=False, or fine=True"
+        )
+    if fine and holder is not None:
+        raise ValueError(
+            "a fine field takes values, which holders do not share: leave out holder=, or fine=True"
+        )
+    if fine and has_cells(support):
+        raise ValueError("a fine field takes points, not means over cells: leave out support=, or fine=True")
+    if by_default:
         fine = bare and compute and holder is None and not has_cells(support)
     read = partial(_read, data, space, bases, weights, holder, seconds, support=support, default_labels=True)
     smooth = penalises_roughness(penalty)
@@ -244,20 +256,6 @@ def _fits_in(observed: list[Observations]) -> bool:
         "fine=False fits the single field without this warning"
     )
     return False
-
-
-def _check_fine(compute: bool, holder: Any, support: Any) -> None:
-    """Raise ValueError where a fine field cannot be had."""
-    if not compute:
-        raise ValueError(
-            "a fine field is fitted to the values, at once: leave out compute=False, or fine=True"
-        )
-    if holder is not None:
-        raise ValueError(
-            "a fine field takes values, which holders do not share: leave out holder=, or fine=True"
-        )
-    if has_cells(support):
-        raise ValueError("a fine field takes points, not means over cells: leave out support=, or fine=True")
 
 
 @checked
@@ -491,7 +489,8 @@ def _answered(
         asked = (arguments[name] for name in ("terms", "order", "power"))
         equations = [candidates_of(Names.of(trial, dims, checked_known(known)), text, *asked).equation]
     else:
-        equations = [*equations_of(trial, text, known=known, vary=arguments["vary"], dims=dims)]
+        names_in = Names.of(trial, dims, checked_known(known), arguments["vary"])
+        equations = [*parse_all(text, names_in, with_parameters=False)]
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
     cells = {n: given.get(n, data[n].size // 2) for n in names}

@@ -55,16 +55,6 @@ class Traps:
         return len(list(self.directory.glob("* *")))
 
 
-def gorge() -> None:
-    """Take memory until the nanny ends this process."""
-    held = []
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if sum(a.nbytes for a in held) < 2e9:
-            held.append(np.ones(4_000_000))
-        time.sleep(0.02)
-
-
 class TrappedStore(zarr.storage.LocalStore):
     """A store on disk with traps beside it."""
 
@@ -78,7 +68,11 @@ class TrappedStore(zarr.storage.LocalStore):
         if what == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif what == "gorge":
-            gorge()
+            held, end = [], time.monotonic() + PATIENCE
+            while time.monotonic() < end:  # until the nanny ends this process
+                if sum(a.nbytes for a in held) < 2e9:
+                    held.append(np.ones(4_000_000))
+                time.sleep(0.02)
         elif what == "reset":
             raise ConnectionResetError("the network went away")
         elif what == "forbid":

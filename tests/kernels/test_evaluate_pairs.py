@@ -37,19 +37,16 @@ def pairs_for(case: Case, rng: np.random.Generator) -> Floats:
     return rng.normal(size=(*SPACE.shape, *SPACE.frame.offsets, *batch))
 
 
-def multiplicity(space: Space) -> Floats:
-    """How many entries of a symmetric matrix a pair stands for: 2 for each offset that is not zero."""
-    total = np.ones(())
-    for offsets in space.frame.offsets:
-        total = np.multiply.outer(total, np.where(np.arange(offsets) > 0, 2.0, 1.0))
-    return total
-
-
 def matrix(pairs: Floats, space: Space) -> Floats:
     """The symmetric matrix with Σ pairs[k, o] Π φ_k φ_{k+o} as its form: [P, P, b..]."""
     frame, ndim = space.frame, len(space.shape)
     batch = pairs.shape[2 * ndim :]
-    each = pairs / multiplicity(space).reshape(*frame.offsets, *(1,) * len(batch))
+    many = np.ones(
+        ()
+    )  # entries of a symmetric matrix that a pair stands for: 2 for each offset that is not zero
+    for offsets in frame.offsets:
+        many = np.multiply.outer(many, np.where(np.arange(offsets) > 0, 2.0, 1.0))
+    each = pairs / many.reshape(*frame.offsets, *(1,) * len(batch))
     dense = Factor(tuple(range(ndim)), whole(frame.sizes), each, 0).to_dense(frame)
     return dense.reshape(space.size, space.size, *batch)
 

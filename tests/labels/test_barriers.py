@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-from xspline.solve import penalty_from_dict, rounded
+from xspline.solve import Penalty, rounded
 
 N, WALL = 17, 8  # cells along each coordinate, and which one is land
 TRUTHS = {  # of each basin, as rough as each other: they share their strengths
@@ -101,7 +101,7 @@ def test_a_penalty_is_plain_data_and_short() -> None:
     penalty = xs.Roughness({"lat": 0.123456, "lon": 1.0}, order=1, where=sea)
     text = json.dumps(penalty.to_dict())
     assert len(text) < 20_000
-    again = penalty_from_dict(json.loads(text))
+    again = Penalty.from_dict(json.loads(text))
     assert again == penalty and hash(again) == hash(penalty)
     same = sea.transpose("lon", "lat").sortby("lat", ascending=False)
     assert xs.Roughness({"lat": 0.123456, "lon": 1.0}, order=1, where=same) == penalty

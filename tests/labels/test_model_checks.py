@@ -14,7 +14,6 @@ import xarray as xr
 import xspline as xs
 
 X = np.linspace(0, 10, 150)
-TRUTH = np.sin(X)
 
 
 def series(errors: np.ndarray) -> xr.DataArray:
@@ -32,7 +31,7 @@ def subjects(field: xs.Field, *data: Any) -> set[str]:
 
 
 def rmse(field: xs.Field) -> float:
-    return float(np.sqrt(((field.predict(x=X) - TRUTH) ** 2).mean()))
+    return float(np.sqrt(((field.predict(x=X) - np.sin(X)) ** 2).mean()))
 
 
 def spoilt(data: xr.DataArray, count: int, seed: int = 1) -> xr.DataArray:

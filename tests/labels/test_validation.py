@@ -43,11 +43,6 @@ def refits(field: xs.Field) -> list[xs.Field]:
     return [(s - replace(s, parts=(part,))).solve(field.penalty) for part in s.parts]
 
 
-def greville(space: xs.Space) -> dict[str, xr.DataArray]:
-    points = {n: f.sample() for n, f in zip(space.names, space.features, strict=True)}
-    return {n: xr.DataArray(space.axis(n).to_label(x), dims=n) for n, x in points.items()}
-
-
 def observed(space: xs.Space, data: xr.DataArray) -> xr.DataArray:
     """Return whether a knot cell that holds a Greville point, or meets it there, holds an observation."""
     seen = np.ones((data.size, 1), dtype=bool)
@@ -99,7 +94,8 @@ def assert_refits(
             score.rmse, np.sqrt((weight * error**2).sum() / weight.sum()), rtol=1e-10, atol=1e-12
         )
         assert score["count"] == (weight > 0).sum()
-        at = greville(field.space)
+        points = {n: f.sample() for n, f in zip(field.space.names, field.space.features, strict=True)}
+        at = {n: xr.DataArray(field.space.axis(n).to_label(x), dims=n) for n, x in points.items()}
         change = abs(refit.predict(**at) - field.predict(**at)).where(seen)
         np.testing.assert_allclose(score.influence, change.max(), rtol=1e-8, atol=1e-10)
 

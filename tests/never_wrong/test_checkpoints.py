@@ -91,17 +91,9 @@ def test_another_space_shares_the_directory(tmp_path: Path) -> None:
     assert_as_without(series(V, step=7), tmp_path)
 
 
-def no_sums_are_kept(data: Any, checkpoint: Path) -> None:
-    """Hold a fit to the bits of one without the checkpoint, to no new files, and to a warning with advice."""
-    before = kept(checkpoint)
-    with pytest.warns(
-        xs.FitWarning, match=r"keeps no sums of v.* write the values to a Zarr store.*xs\.merge"
-    ):
-        assert_as_without(data, checkpoint)
-    assert kept(checkpoint) == before
-
-
 def test_of_what_functions_make_nothing_is_kept(tmp_path: Path) -> None:
+    """A fit has the bits of one without the checkpoint, leaves no new files, and warns with advice."""
+
     def getitem(block: np.ndarray) -> np.ndarray:
         return block * 2
 
@@ -114,7 +106,11 @@ def test_of_what_functions_make_nothing_is_kept(tmp_path: Path) -> None:
         data.data.map_overlap(getitem, depth=1),
         da.random.default_rng(0).random(400, chunks=20),
     ):
-        no_sums_are_kept(data.copy(data=mapped), tmp_path)
+        before = kept(tmp_path)
+        advice = r"keeps no sums of v.* write the values to a Zarr store.*xs\.merge"
+        with pytest.warns(xs.FitWarning, match=advice):
+            assert_as_without(data.copy(data=mapped), tmp_path)
+        assert kept(tmp_path) == before
 
 
 # Stores

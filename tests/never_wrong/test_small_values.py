@@ -22,12 +22,6 @@ def wave(step: int, n: int = 2000, start: np.datetime64 = START) -> xr.DataArray
     return xr.DataArray(np.sin(np.linspace(0, 40, n)), {"time": time}, "time", "u")
 
 
-def elapsed(data: xr.DataArray) -> xr.DataArray:
-    """The same with the time as seconds since its start, which float64 has exactly enough."""
-    seconds = (data.time.values - data.time.values[0]).astype(np.int64) / 1e9
-    return data.assign_coords(time=seconds)
-
-
 # --- times finer than float64 seconds since 1970
 
 
@@ -35,7 +29,11 @@ def elapsed(data: xr.DataArray) -> xr.DataArray:
 def test_fine_times_are_as_exact_as_numbers(step: int, error: float) -> None:
     """Where times are counted from a whole second before, so that ten nanoseconds are known to 1e-8 of themselves."""
     data = wave(step)
-    field, reference = (d.spline.fit(time=200, penalty=0) for d in (data, elapsed(data)))
+    seconds = (data.time.values - data.time.values[0]).astype(
+        np.int64
+    ) / 1e9  # which float64 has exactly enough
+    elapsed = data.assign_coords(time=seconds)
+    field, reference = (d.spline.fit(time=200, penalty=0) for d in (data, elapsed))
     np.testing.assert_allclose(field.predict(), reference.predict().values, atol=error)
     rate, same = field.derivative(time=1), reference.derivative(time=1)
     np.testing.assert_allclose(rate, same.values, atol=1e3 * error * float(abs(same).max()))

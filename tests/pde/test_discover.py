@@ -14,7 +14,7 @@ import xspline as xs
 from benchmarks.constants import bound, waves
 from tests import scatter
 from tests.pde import cases
-from xspline.pde.discovery import subsets
+from xspline.pde.discovery.models import Parabola, size_cost
 
 BASES = {"x": xs.BSpline(16, 5), "t": xs.BSpline(8, 5)}
 
@@ -268,7 +268,7 @@ def test_the_best_sets_are_those_of_all() -> None:
     columns[:, 1] = columns[:, 0] + 0.1 * columns[:, 1]
     target = columns[:, [0, 3]] @ (3.0 / columns[:, [0, 3]].std(0)) + rng.standard_normal(200)
     theta, least = (np.linalg.lstsq(columns, target, rcond=None)[i] for i in (0, 1))
-    own = subsets.Parabola(theta, columns.T @ columns, 1.0, 200)
+    own = Parabola(theta, columns.T @ columns, 1.0, 200)
     every = [s for size in range(10) for s in itertools.combinations(range(9), size)]
     costs = sorted((own.cost(subset), subset) for subset in every)
     assert own.ranked(1)[0][1] == (0, 3)
@@ -277,4 +277,4 @@ def test_the_best_sets_are_those_of_all() -> None:
         best = next(s for _, s in costs if len(s) == size)
         assert own.best_of_size(size, 1) == [best]
         rss = np.linalg.lstsq(columns[:, best], target, rcond=None)[1].item()
-        assert own.cost(best) == pytest.approx(rss - least.item() + subsets.size_cost(size, 9, 200), rel=1e-6)
+        assert own.cost(best) == pytest.approx(rss - least.item() + size_cost(size, 9, 200), rel=1e-6)

@@ -43,15 +43,10 @@ def model_of(case: Case, gram: Gram, family: Family) -> Model:
     return Model(case.space, centred(case.sums(gram, 0.7), case.space), family, resources=exact)
 
 
-def matrices(family: Family, rho: np.ndarray) -> list[np.ndarray]:
-    """λ_tS_t, dense."""
-    space, gram = family.space, family.penalty(rho).gram(family.space)
-    return [Gram((term,)).to_dense(space.frame) for term in gram.terms]
-
-
 def dense_reml(case: Case, family: Family, rho: np.ndarray) -> float:
     y, w = (case.flat(x).reshape(len(case.phi), -1) for x in (case.y, case.w))
-    penalty = sum(matrices(family, rho))
+    terms = family.penalty(rho).gram(family.space).terms
+    penalty = sum(Gram((term,)).to_dense(family.space.frame) for term in terms)
     return sum(
         reference.reml(reference.Rows(case.phi, *yw, [penalty]), [0.0]) for yw in zip(y.T, w.T, strict=True)
     )

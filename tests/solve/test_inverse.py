@@ -66,12 +66,10 @@ def check(found: Factorisation, case: Case, penalty: Penalty) -> None:
     assert close(halves @ np.moveaxis(halves, -2, -1), inverse)
 
 
-ALTERNATELY = [
-    (s, k, ((), (2,))[(i + j) % 2]) for i, s in enumerate(STRUCTURES) for j, k in enumerate(PENALTIES)
-]
-
-
-@pytest.mark.parametrize(("structure", "kind", "batch"), ALTERNATELY)
+@pytest.mark.parametrize(
+    ("structure", "kind", "batch"),
+    [(s, k, ((), (2,))[(i + j) % 2]) for i, s in enumerate(STRUCTURES) for j, k in enumerate(PENALTIES)],
+)
 def test_every_solver_gives_what_the_dense_inverse_gives(
     structure: str, kind: str, batch: tuple[int, ...]
 ) -> None:

@@ -20,11 +20,8 @@ class Known:
     noise: float = 0.0
 
 
-Score = Callable[[np.ndarray], Known]
-
-
 def minimum_of(
-    score: Score, start: list[float], low: float = -30.0, high: float = 30.0
+    score: Callable[[np.ndarray], Known], start: list[float], low: float = -30.0, high: float = 30.0
 ) -> tuple[State[Known], int]:
     """The minimum, and how often the score was evaluated."""
     places = []

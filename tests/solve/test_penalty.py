@@ -12,7 +12,7 @@ import pytest
 
 import xspline as xs
 from tests.reference import gauss
-from xspline.solve import Penalty, Ridge, Roughness, Sobolev, SpaceTime, as_penalty, penalty_from_dict
+from xspline.solve import Penalty, Ridge, Roughness, Sobolev, SpaceTime, as_penalty
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 
 from .cases import close, dense_penalty, kron, space_of
@@ -37,7 +37,7 @@ EXAMPLES = [
 @pytest.mark.parametrize("penalty", EXAMPLES, ids=repr)
 def test_round_trips(penalty: Penalty) -> None:
     stored = json.loads(json.dumps(penalty.to_dict()))
-    for other in (penalty_from_dict(stored), pickle.loads(pickle.dumps(penalty)), eval(repr(penalty), NAMES)):
+    for other in (Penalty.from_dict(stored), pickle.loads(pickle.dumps(penalty)), eval(repr(penalty), NAMES)):
         assert other == penalty
         assert hash(other) == hash(penalty)
 
@@ -95,7 +95,7 @@ def test_malformed_penalties() -> None:
         with pytest.raises(ValueError, match="integer order of a derivative, at least 0"):
             Roughness(1, order=order)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unknown kind of penalty 'lasso'"):
-        penalty_from_dict({"kind": "lasso"})
+        Penalty.from_dict({"kind": "lasso"})
     with pytest.raises(TypeError, match="abstract"):
         Penalty()  # type: ignore[abstract]
 

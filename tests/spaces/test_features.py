@@ -21,18 +21,6 @@ def features(basis: Basis) -> Features:
     return basis.on(NUMBER)
 
 
-def breakpoints(basis: Basis, lo: float, hi: float) -> np.ndarray:
-    """Knots in [lo, hi], between which quadrature is exact, those of circles repeated."""
-    places = [lo, hi]
-    for term in terms_of(basis):
-        if isinstance(term, BSpline):
-            edges = term.local(NUMBER).edges
-            length = edges[-1] - edges[0]
-            turns = range(-4, 5) if term.period is not None else (0,)
-            places += [e + turn * length for turn in turns for e in edges]
-    return np.unique([x for x in places if lo <= x <= hi])
-
-
 def test_the_constant_is_one_everywhere(basis: Basis, features: Features) -> None:
     x = inside(*EXTENT)
     np.testing.assert_allclose(features.design(x) @ features.constant(), 1.0, rtol=1e-13)
@@ -71,7 +59,13 @@ def test_roughness_is_the_integral(basis: Basis, features: Features, order: int)
             features.roughness(order)
         return
     lo, hi = features.span if isinstance(features, Global) else basis.domain  # else one period from 0
-    breaks, length = breakpoints(basis, lo, hi), hi - lo
+    places, length = [lo, hi], hi - lo
+    for term in terms_of(basis):
+        if isinstance(term, BSpline):
+            edges = term.local(NUMBER).edges
+            turns = range(-4, 5) if term.period is not None else (0,)
+            places += [e + turn * (edges[-1] - edges[0]) for turn in turns for e in edges]
+    breaks = np.unique([x for x in places if lo <= x <= hi])
     dense = dense_pairs(features, features.roughness(order))
     # Gauss's rule between knots, for polynomials of degree 79 and waves that are as smooth there.
     nodes, weights = np.polynomial.legendre.leggauss(40)

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from xspline.spaces import Frame
-from xspline.sums import Factor, Gram, Window, digest_key
+from xspline.sums import Factor, Gram, digest_key
 from xspline.sums.window import lengths
 
 LOCAL, CIRCLE, GLOBAL, ARROW = "local", "circle", "global", "arrow"
@@ -54,7 +54,10 @@ def partner(frame: Frame, axis: int, k: int, o: int) -> int | None:
     return k + o if k + o < size and (k >= m or not o) else None
 
 
-def random_window(rng: np.random.Generator, frame: Frame, axes: Sequence[int]) -> Window:
+def random_factor(
+    rng: np.random.Generator, frame: Frame, axes: Sequence[int], batch: tuple[int, ...] = ()
+) -> Factor:
+    """A factor on a random window, with zeros where the second member of a pair leaves it."""
     window = []
     for axis in axes:
         size = frame.sizes[axis]
@@ -63,14 +66,6 @@ def random_window(rng: np.random.Generator, frame: Frame, axes: Sequence[int]) -
         length = size if is_global else int(rng.integers(1, size + 1))
         room = size if frame.periodic[axis] else size - length + 1
         window.append((0 if length == size else int(rng.integers(room)), length))
-    return tuple(window)
-
-
-def random_factor(
-    rng: np.random.Generator, frame: Frame, axes: Sequence[int], batch: tuple[int, ...] = ()
-) -> Factor:
-    """A factor on a random window, with zeros where the second member of a pair leaves it."""
-    window = random_window(rng, frame, axes)
     pairs = rng.normal(size=(*lengths(window), *(frame.offsets[a] for a in axes), *batch))
     for place, axis in enumerate(axes):
         length = window[place][1]
@@ -83,7 +78,7 @@ def random_factor(
         shape = [1] * pairs.ndim
         shape[place], shape[len(axes) + place] = length, frame.offsets[axis]
         pairs *= np.reshape(inside, shape)
-    return Factor(tuple(axes), window, pairs, digest_key(rng.bytes(16)))
+    return Factor(tuple(axes), tuple(window), pairs, digest_key(rng.bytes(16)))
 
 
 def random_gram(

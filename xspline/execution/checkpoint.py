@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import operator
 import os
 import shutil
@@ -121,15 +120,6 @@ def batches(indices: Sequence[Any], limits: Limits) -> Iterator[Sequence[Any]]:
     size = max(1, -(-len(indices) // limits.regions))
     for start in range(0, len(indices), size):
         yield indices[start : start + size]
-
-
-def kept_level(blocks: Sequence[int], steps: Sequence[Sequence[int]], limits: Limits) -> int:
-    """Return the number of the level of a tree whose sums are kept; 0 is that of the blocks."""
-    left, counts = tuple(blocks), []
-    for step in steps:
-        counts.append(math.prod(left))
-        left = tuple(-(-n // f) for n, f in zip(left, step, strict=True))
-    return max((k for k, n in enumerate(counts) if n >= limits.checkpoint_sums), default=0)
 
 
 # Files that the tasks write and read

@@ -84,14 +84,6 @@ def needed(graph: Graph, keys: Iterable[Key]) -> Graph:
     return out
 
 
-def subgraph_of(task: GraphNode) -> tuple[Graph, Key, dict[Key, Any]] | None:
-    """Return the graph that a fused task runs, its result's key, and its inputs by key; None of any other task."""
-    if not isinstance(task, Task) or task.func is not _execute_subgraph:
-        return None
-    inner, out, names, *values = task.args
-    return dict(inner), out, dict(zip(names, values, strict=True))
-
-
 def stored_leaves(array: da.Array) -> list[Any]:
     """Return the objects that an array was made from by `dask.array.from_array`, those in memory left out."""
     layers = getattr(array.dask, "layers", {"": array.dask}).values()
@@ -113,10 +105,10 @@ def stored_reads(array: da.Array) -> Iterator[tuple[Any, Any]]:
             return node.value if isinstance(node, DataNode) else node
 
         for node in graph.values():
-            inner = subgraph_of(node)
-            if inner is not None:
-                inputs = inner[2]
-                yield from reads(inner[0], lambda key, inputs=inputs: value_of(inputs.get(key)))  # type: ignore[misc]
+            if isinstance(node, Task) and node.func is _execute_subgraph:  # tasks that Dask has fused
+                inner, _, names, *values = node.args
+                inputs = dict(zip(names, values, strict=True))
+                yield from reads(dict(inner), lambda key, inputs=inputs: value_of(inputs.get(key)))  # type: ignore[misc]
             elif isinstance(node, Task) and node.args:
                 value, *index = map(value_of, node.args)
                 if hasattr(value, "shape") and not isinstance(value, np.ndarray):

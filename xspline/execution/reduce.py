@@ -20,7 +20,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
 
-from xspline.execution.checkpoint import Checkpoint, kept_level
+from xspline.execution.checkpoint import Checkpoint
 from xspline.execution.cuts import (
     Cuts,
     cuts_of,
@@ -253,7 +253,10 @@ def _add_merges(
     except UnidentifiedError as error:
         how.checkpoint.warn_not_kept(source.label, error)
         return _add_tree(graph, keys, steps, recipe)
-    level = kept_level(whole.cuts.blocks, steps, how.limits)
+    left, level = whole.cuts.blocks, 0  # that whose sums are kept; 0 is that of the blocks
+    for k, step in enumerate(steps):
+        level = k if math.prod(left) >= how.limits.checkpoint_sums else level
+        left = tuple(-(-n // f) for n, f in zip(left, step, strict=True))
     kept = how.checkpoint.add(graph, _add_tree(graph, keys, steps[:level], recipe), identity)
     return _add_tree(graph, kept, steps[level:], recipe)
 

@@ -76,15 +76,6 @@ class Block:
     reference: float | None = None  # value to subtract; None for the first finite one, rounded to float32
 
 
-def lengths_of(coordinates: Sequence[Floats], layout: Layout) -> list[int]:
-    """Lengths of the data axes that coordinates span; 0 of others."""
-    lengths = [0] * layout.ndim
-    for number, coordinate in enumerate(coordinates):
-        for axis, length in zip(layout.group_of(number).data_axes, coordinate.shape, strict=True):
-            lengths[axis] = length
-    return lengths
-
-
 # Arrays of any namespace
 
 

@@ -150,7 +150,8 @@ class SumsByCell:
             if weight is None:
                 w = native(finite, xp, MEMORY[0])
             else:
-                weight = self._members(xp.broadcast_to(weight, self._shape(rows)))
+                lengths = [*self.lengths[: self.index], int(rows.shape[0]), *self.lengths[self.index + 1 :]]
+                weight = self._members(xp.broadcast_to(weight, tuple(lengths)))
                 w = xp.where(finite, weight, xp.zeros_like(weight))
                 e = w * e
             totals.add(first, rows, w[: members * pairs, :], e[: members * moment, :])
@@ -176,9 +177,6 @@ class SumsByCell:
     def _stored(self) -> Array:
         """The values as they are stored, with the axes of slabs."""
         return self.walk.xp.reshape(self.walk.ordered, tuple(self.lengths))
-
-    def _shape(self, rows: Array) -> tuple[int, ...]:
-        return tuple(int(rows.shape[0]) if i == self.index else n for i, n in enumerate(self.lengths))
 
     def _members(self, array: Array) -> Array:
         """The axes of slabs to [members, rows]."""

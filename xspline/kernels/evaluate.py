@@ -8,7 +8,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from xspline.kernels.block import SLAB_ENTRIES, Array, Floats, Layout, lengths_of, slab_entries
+from xspline.kernels.block import SLAB_ENTRIES, Array, Floats, Layout, slab_entries
 from xspline.kernels.engines import Engine, choose_engine, expand
 from xspline.kernels.rows import CoefficientRange, Rows, build_rows, unrolled
 from xspline.kernels.walk import SlabAxis, SlabBox, flat_labels, slab_axes_of, slab_boxes
@@ -49,7 +49,10 @@ def evaluate(
     xp, ndim = array_api_compat.array_namespace(coefficients), len(space.shape)
     orders = (0,) * ndim if orders is None else orders
     batch = tuple(coefficients.shape[ndim * (1 + pairs) :])
-    lengths = lengths_of(coordinates, layout)
+    lengths = [0] * layout.ndim
+    for number, coordinate in enumerate(coordinates):
+        for axis, length in zip(layout.group_of(number).data_axes, coordinate.shape, strict=True):
+            lengths[axis] = length
     for axis, length in zip(layout.batch_axes, batch, strict=True):
         lengths[axis] = length
     shape = tuple(lengths)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xspline.kernels.block import SLAB_ENTRIES, Array, Bools, Floats, Integers, Scratch
+from xspline.kernels.block import Array, Bools, Floats, Integers, Scratch
 from xspline.spaces.bspline import LocalSpline
 from xspline.spaces.features import Features, Support, pair_products
 from xspline.sums.window import union
@@ -84,15 +84,6 @@ class CoefficientRange:
         """First coefficient of each cell, counted from the start of the range: [m]."""
         base = features.first - self.start
         return base % features.size if features.periodic else base
-
-
-def touched_cells(features: Features, x: Floats, compiled: bool, at_once: int = SLAB_ENTRIES // 4) -> Bools:
-    """Cells [m] that hold a position x [n]; located so many `at_once`, which bounds the memory."""
-    touched = np.zeros(features.cells, dtype=bool)
-    for first in range(0, x.size, at_once):
-        cell, _ = locate(features, x[first : first + at_once], compiled)
-        touched[cell[cell >= 0]] = True
-    return touched
 
 
 GROUP = np.iinfo(np.uint8).bits  # rows of one cell whose validity is kept in one byte

@@ -31,7 +31,7 @@ from xspline.kernels.block import (
 from xspline.kernels.engines import Engine
 from xspline.kernels.points.cells import Cells, fits, labelled
 from xspline.kernels.points.tiles import Tiles
-from xspline.kernels.rows import CoefficientRange, Rows, build_rows, touched_cells
+from xspline.kernels.rows import CoefficientRange, Rows, build_rows, locate
 from xspline.spaces import Space
 from xspline.sums import Tally
 
@@ -208,7 +208,10 @@ class Walk:
             if cells is not None and cells.order.shape == cells.keys.shape:
                 touched = cells.touched(self.slab_axes[index].coefficient_axes.index(a))
             else:
-                touched = touched_cells(features, self.coordinates_of(a), self.engine.compiled)
+                touched, x = np.zeros(features.cells, dtype=bool), self.coordinates_of(a)
+                for first in range(0, x.size, SLAB_ENTRIES // 4):  # so many at once, which bounds the memory
+                    cell, _ = locate(features, x[first : first + SLAB_ENTRIES // 4], self.engine.compiled)
+                    touched[cell[cell >= 0]] = True
             out.append(CoefficientRange.of(features, touched))
         return tuple(out)
 

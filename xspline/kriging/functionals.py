@@ -18,7 +18,7 @@ from scipy.spatial import cKDTree
 
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.nearby import NEIGHBOURS, TAKEN, TOGETHER, Nearby, root_where_calm
-from xspline.kriging.pyramid import Array, Index, Pyramid
+from xspline.kriging.pyramid import Array, Index
 from xspline.threads import threads
 
 #: Values before it that each is predicted from: as many as a place has neighbours of the coarsest level.
@@ -41,7 +41,14 @@ def covariance(field: Nearby, nodes: Array, weights: Array, terms: Terms) -> Arr
     parts, at = _by_model(field, nodes, weights)
     total, means = np.zeros((number, number)), []
     for (share, model), scale, (factors, scaled) in zip(field.models, field.mean_scales, parts, strict=True):
-        each = _of_observations(p, factors)
+        each = factors[
+            : p.count
+        ].copy()  # what each observation counts: a cell is the mean of its observations
+        for level in range(1, len(p.starts) - 1):
+            cells = slice(p.starts[level], p.starts[level + 1])
+            if factors[cells].any():
+                of_cells = factors[cells] / p.counts[cells, None]
+                each += p.counts[: p.count, None] * of_cells[p.cell_of_observations(level)]
         means.append(p.values[: p.count] @ each[:, :number])
         left = terms.sums - sum(rows.T @ each[own, :number] for own, rows in _rows(field, terms))
         solved = terms.solve(left)
@@ -88,17 +95,6 @@ def _by_model(field: Nearby, nodes: Array, weights: Array) -> tuple[list[tuple[A
                 inverse, amplitude, model.smoothness, model.table, STEP, model.noise, items,
             )  # fmt: skip
     return out, at
-
-
-def _of_observations(p: Pyramid, items: Array) -> Array:
-    """Return what each observation counts, [n, N], given what items count: a cell is the mean of its observations."""
-    out = items[: p.count].copy()
-    for level in range(1, len(p.starts) - 1):
-        own = slice(p.starts[level], p.starts[level + 1])
-        if items[own].any():
-            each = items[own] / p.counts[own, None]
-            out += p.counts[: p.count, None] * each[p.cell_of_observations(level)]
-    return out
 
 
 def _rows(field: Nearby, terms: Terms) -> Iterator[tuple[slice, sparse.csr_array]]:

@@ -384,15 +384,11 @@ class Nearby:
             )  # fmt: skip
 
         run(piece, [ranges(len(chosen))])
-        scale = np.repeat(self._scales(size, filled), np.diff(blocks))
-        return Combined(mean, variance, left, trust, scale)
-
-    def _scales(self, size: Array, filled: Index) -> Array:
-        """Return the local scale of each block, widened for the degrees of freedom that it is known by."""
+        # The local scale of each block is widened for the degrees of freedom that it is known by.
         lost = 0 if self.rows is None else self.rows.shape[1]
         freedom = np.maximum(filled - lost + self.freedom, 1)
-        scale = (size * filled + self.freedom * self.scale) / freedom
-        return np.asarray(scale * _stretch(freedom) ** 2)
+        scale = (size * filled + self.freedom * self.scale) / freedom * _stretch(freedom) ** 2
+        return Combined(mean, variance, left, trust, np.repeat(scale, np.diff(blocks)))
 
     @functools.cached_property
     def _withheld(self) -> Array:

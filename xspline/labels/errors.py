@@ -14,7 +14,7 @@ import xarray as xr
 from xspline.arguments import brief
 from xspline.execution import WorkerMemoryError
 from xspline.solve.errors import warn
-from xspline.sums import Sums, Tally
+from xspline.sums import Sums
 
 _FLOAT = np.finfo(np.float64)
 #: Of mean squares, about 1e276, as squares of rounding errors are counted too: values above 1e138 or below 1e-138.
@@ -55,14 +55,13 @@ def label_text(label: Any) -> str:
     return np.datetime_as_string(label, "auto") if isinstance(label, np.datetime64) else str(label)
 
 
-def check_tally(tally: Tally, data: xr.DataArray, what: str) -> None:
-    """Turn what the kernels counted into one error with names and labels.
+def check_sums(sums: Sums, data: xr.DataArray, what: str) -> None:
+    """Turn what the kernels counted, and squares that leave the range of float64, into errors with names and labels.
 
-    Raises
-    ------
-    ValueError
-        The data hold an infinity, or the weights a negative or missing value.
+    It raises ValueError where the data hold an infinity, the weights a negative or missing value, or all squares leave
+    that range; where those of some fits do, it warns.
     """
+    tally = sums.tally
     if tally.infinity is not None:
         raise ValueError(
             f"{what} is infinite at {place(data, tally.infinity)}; mark missing values as NaN, for example "
@@ -73,15 +72,8 @@ def check_tally(tally: Tally, data: xr.DataArray, what: str) -> None:
             f"the weight of {what} at {place(data, tally.bad_weight)} is negative, infinite or NaN; weights are "
             f"relative precisions (1/se**2), and zero leaves an observation out"
         )
-
-
-def check_range(sums: Sums, data: xr.DataArray, what: str) -> None:
-    """Raise ValueError where the squares of all values leave the range of float64; warn where those of some fits do.
-
-    The largest value is named with its labels, as it may be a damaged one.
-
-    Coefficients would be right, and all that rests on residuals (standard errors, the choice of a penalty) wrong.
-    """
+    # Beyond the range coefficients would be right, and all that rests on residuals (standard errors, the choice of a
+    # penalty) wrong. The largest value is named with its labels, as it may be a damaged one.
     axes = tuple(range(len(sums.window)))
     observed = np.broadcast_to(np.any(sums.moment != 0, axis=axes), sums.power.shape)
     mean = sums.power / np.maximum(sums.count, 1)
@@ -99,21 +91,20 @@ def check_range(sums: Sums, data: xr.DataArray, what: str) -> None:
         return
     size = "small" if (mean[wrong] < 1).any() else "large"
     heavy = (sums.weight > _EXTREME**0.5 * sums.count).any()
-    at = "" if size == "small" or heavy else f"; the largest is {_largest(data)}"
+    at = ""
+    if (
+        size == "large" and not heavy
+    ):  # the largest value, of arrays out of memory by another pass over the data
+        values = data if data.variable._in_memory else data.chunk("auto")
+        found = abs(values.astype(np.float64)).fillna(0.0).argmax([*data.dims])
+        index = {dim: int(i.compute()) for dim, i in found.items()}
+        at = f"; the largest is {float(data.isel(index)):.3g} at {place(data, tuple(index.values()))}"
     cause = f"the values of {what} are so {size} that their weighted squares leave the range of float64"
     advice = "mend it where it is wrong, or " if at else ""
     advice += "scale the data (or the weights) by a power of ten, and the field back"
     if np.all(wrong | ~observed):
         raise ValueError(f"{cause}{at}; {advice}")
     warn(f"{cause} in {int(wrong.sum())} of {wrong.size} fits, whose standard errors are wrong{at}; {advice}")
-
-
-def _largest(data: xr.DataArray) -> str:
-    """Return the value of largest size and its labels; of arrays out of memory by another pass over the data."""
-    values = data if data.variable._in_memory else data.chunk("auto")
-    size = abs(values.astype(np.float64)).fillna(0.0)
-    index = {dim: int(i.compute()) for dim, i in size.argmax([*size.dims]).items()}
-    return f"{float(data.isel(index)):.3g} at {place(data, tuple(index.values()))}"
 
 
 @contextmanager

@@ -384,10 +384,17 @@ def _includes_choice(fit: Fit, requested: Requested, method: str) -> bool:
 
 def _added(fit: Fit, requested: Requested, method: str) -> list[Array]:
     """Return roots of what the choice of λ and the offsets of holders leave open; none by parts, which see it all."""
-    roots = [left_open(fit)] if _includes_choice(fit, requested, method) else []
+    roots, axis = list[Array](), len(fit.space.shape)
+    if _includes_choice(fit, requested, method):
+        # These x_m, [K.., m, b..], have Σ x_m x_mᵀ = J Cov(log λ) Jᵀ, what the choice leaves open to first order.
+        root = symmetric_root(np.array(fit.choice["covariance"], dtype=np.float64))
+        jacobian = derivatives_by_log_strength(fit.total, fit.space, fit.known_penalty, fit.solved)
+        if fit.border is not None:
+            jacobian = fit.border.with_offsets(jacobian)
+        roots.append(np.moveaxis(np.tensordot(jacobian, root, axes=(axis, 0)), -1, axis))
     if fit.border is not None and method not in PARTS_METHODS:
         roots.append(fit.border.roots * fit.sigma())
-    return [root for root in roots if root.shape[len(fit.space.shape)]]
+    return [root for root in roots if root.shape[axis]]
 
 
 def _check_offsets(fit: Fit) -> None:
@@ -495,19 +502,6 @@ def _beside_near(fit: Fit, near: Factorisation, requested: Requested) -> Array:
 def _drawn_at_a_time(fit: Fit) -> int:
     """Return how many draws of all coefficients are in memory, and solved for, side by side."""
     return max(AT_ONCE // (fit.space.size * math.prod(fit.variable.batch_shape)), 1)
-
-
-def left_open(fit: Fit) -> Array:
-    """Return x_m, [K.., m, b..], with Σ x_m x_mᵀ = J Cov(log λ) Jᵀ, what the choice of λ leaves open to first order.
-
-    It is known where the choice has a covariance: not where the penalty was given, or the criterion was no likelihood.
-    """
-    root = symmetric_root(np.array(fit.choice["covariance"], dtype=np.float64))
-    axis = len(fit.space.shape)
-    jacobian = derivatives_by_log_strength(fit.total, fit.space, fit.known_penalty, fit.solved)
-    if fit.border is not None:
-        jacobian = fit.border.with_offsets(jacobian)
-    return np.moveaxis(np.tensordot(jacobian, root, axes=(axis, 0)), -1, axis)
 
 
 def deviations(fit: Fit, n: int, rng: np.random.Generator, requested: Requested) -> Iterator[Array]:

@@ -153,7 +153,12 @@ def dataset_of(
         variables |= {key: (("parameter", *batch), np.moveaxis(v, -1, 0)) for key, v in own.items()}
         scalars = ("sigma", "adequacy", "probability", "converged")
         variables |= {name: (batch, each(name)) for name in scalars}
-    derived, remarks = _units(equations, given, field)
+    derived: dict[str, str] = {}  # the units of each parameter, from the first equation that tells them
+    remarks: list[str] = []
+    for equation in equations:
+        told, said = unit_powers.of_parameters(equation, units_of_names(equation, given, field))
+        derived |= {name: unit for name, unit in told.items() if unit and not derived.get(name)}
+        remarks += said
     checks = _checks(members, powers, raw, method)
     space = [text for text in of_the_space(equations, field, ENOUGH) if not any(text in c for c in checks)]
     checks += [*space, *remarks, remark]
@@ -197,16 +202,3 @@ def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array, m
 def _errors(covariance: Array) -> Array:
     with np.errstate(invalid="ignore"):
         return np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
-
-
-def _units(
-    equations: Sequence[Equation], given: Mapping[str, Any], field: Field[Any]
-) -> tuple[dict[str, str], list[str]]:
-    """Return the units of each parameter, from the first equation that tells them, and remarks on units that differ."""
-    derived: dict[str, str] = {}
-    remarks: list[str] = []
-    for equation in equations:
-        own, said = unit_powers.of_parameters(equation, units_of_names(equation, given, field))
-        derived |= {name: unit for name, unit in own.items() if unit and not derived.get(name)}
-        remarks += said
-    return derived, remarks

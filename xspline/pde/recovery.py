@@ -17,7 +17,7 @@ from xspline.pde.points.over_points import over_points
 from xspline.pde.profile.axes import Unsuitable
 from xspline.pde.results import ENOUGH, LONG_NAMES, highest_orders
 from xspline.pde.text.equation import Equation, parse_all
-from xspline.pde.text.symbols import Fitted, Names, arguments_code, checked_known
+from xspline.pde.text.symbols import Names, arguments_code, checked_known
 from xspline.solve import TooLargeError
 from xspline.solve.costs import COSTS
 from xspline.spaces import BSpline, Space
@@ -136,9 +136,14 @@ def recover(
     field._check_computed()
     given = checked_known(known)
     names = _names(field, dims, given, vary)
-    parsed = _parsed(equation, names)
-    if method is None and at is None:
-        _check_known(given)
+    parsed = parse_all(equation, names)
+    for name, value in given.items() if method is None and at is None else ():
+        # An equation that holds everywhere needs what is known everywhere.
+        if isinstance(value, xr.DataArray) and bool(value.isnull().any()):
+            raise ValueError(
+                f"known {name!r} has missing values; fit a field to it and pass that ({name}.spline.fit(...)), or pass "
+                "method='pointwise', which leaves such points out"
+            )
     if method in ("profile", "weak"):
         if at is not None:
             raise ValueError(
@@ -200,14 +205,7 @@ def constrain(
     field._check_computed()
     text = equation if isinstance(equation, str) else list(equation)
     call = f"constrain({text!r}{arguments_code(known, dims, vary)})"
-    return constrained(_fitted(field), _parsed(equation, names, with_parameters=False), names, given, call)
-
-
-def equations_of(
-    field: Fitted, equation: str | Sequence[str], *, known: Any, vary: Any, dims: Any
-) -> tuple[Equation, ...]:
-    """Return equations with the meaning that their names have in a field; parameters are as for :func:`recover`."""
-    return _parsed(equation, Names.of(field, dims, checked_known(known), vary), with_parameters=False)
+    return constrained(_fitted(field), parse_all(equation, names, with_parameters=False), names, given, call)
 
 
 def bases_for(space: Space, cells: Mapping[str, int], equations: Sequence[Equation]) -> dict[str, BSpline]:
@@ -240,16 +238,6 @@ def bases_for(space: Space, cells: Mapping[str, int], equations: Sequence[Equati
         factor *= 0.95
 
 
-def _check_known(known: Mapping[str, Any]) -> None:
-    """Raise where something known is missing: an equation that holds everywhere needs it everywhere."""
-    for name, value in known.items():
-        if isinstance(value, xr.DataArray) and bool(value.isnull().any()):
-            raise ValueError(
-                f"known {name!r} has missing values; fit a field to it and pass that ({name}.spline.fit(...)), or pass "
-                "method='pointwise', which leaves such points out"
-            )
-
-
 def _names(
     field: FieldBase[Any],
     dims: Mapping[str, str] | None,
@@ -262,16 +250,6 @@ def _names(
         if name in {*LONG_NAMES, "parameter", "other", "units", *names.batch}:
             raise ValueError(f"{name} in vary= is what a result calls something else; choose another name")
     return names
-
-
-def _parsed(
-    equation: str | Sequence[str], names: Names, *, with_parameters: bool = True
-) -> tuple[Equation, ...]:
-    """Return the equations; together they use all that is known."""
-    texts = [equation] if isinstance(equation, str) or not isinstance(equation, Sequence) else equation
-    if not texts:
-        raise ValueError("there is no equation; pass text, such as 'u_t = D * u_xx', or a list of texts")
-    return parse_all(texts, names, with_parameters=with_parameters)
 
 
 def _fitted(field: FieldBase[Any]) -> Field[Any]:

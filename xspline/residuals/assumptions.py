@@ -60,7 +60,13 @@ def tails(u: Array, suspects: Array, count: int) -> dict[str, Any]:
     is_heavy = special.bdtrc(beyond - 1, count, 2 * special.ndtr(-FAR)) <= CHANCE
     is_heavy |= bool(np.any(suspects > normal * scale * sure))
     most = float(special.betaincinv(beyond + 1, max(count - beyond, 1), 0.975))
-    limit = max(_quantile(most, chance), normal)
+    # What Student's t exceeds with this chance, in standard deviations as its median size tells them. It has three
+    # degrees of freedom or more, with which a share of it is beyond three: large errors are better called gross.
+    freedom = np.geomspace(3.0, 200.0, 100)
+    shares = 2 * special.stdtr(freedom, FAR / MEDIAN * special.stdtrit(freedom, 0.25))
+    own = float(np.interp(-most, -shares, freedom))
+    heavy = MEDIAN * float(special.stdtrit(own, chance) / special.stdtrit(own, 0.25))
+    limit = max(heavy, normal)
     return {
         "far": int(np.sum(suspects > limit * scale * sure)),
         "tails": beyond / count if is_heavy else 0.0,
@@ -68,18 +74,6 @@ def tails(u: Array, suspects: Array, count: int) -> dict[str, Any]:
         "limit": limit * sure,
         "count": int(count),
     }
-
-
-def _quantile(share: float, chance: float) -> float:
-    """Return what Student's t exceeds with a chance, in standard deviations as its median size tells them.
-
-    Its degrees of freedom are those with which a share of it is beyond three of these, and three at least: where tails
-    seem heavier, large errors are better called gross.
-    """
-    freedom = np.geomspace(3.0, 200.0, 100)
-    shares = 2 * special.stdtr(freedom, FAR / MEDIAN * special.stdtrit(freedom, 0.25))
-    own = float(np.interp(-share, -shares, freedom))
-    return MEDIAN * float(special.stdtrit(own, chance) / special.stdtrit(own, 0.25))
 
 
 def correlation(pairs: list[Pairs]) -> float:

@@ -32,5 +32,3 @@ from xspline.solve.solution import strength_derivatives as strength_derivatives
 from xspline.solve.solution import student_below as student_below
 from xspline.solve.system import Choice as Choice
 from xspline.solve.system import Factorisation as Factorisation
-
-penalty_from_dict = Penalty.from_dict

@@ -36,7 +36,14 @@ def _different(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
     spanning = [f for term in gram.terms for f in term if f.axes and math.prod(f.batch) != 1]
     if spanning and sum(math.prod(f.pairs.shape[: 2 * len(f.axes)]) for f in spanning) <= FEW:
         return taken(gram, slice(None)), np.arange(count).reshape(batch)
-    _, leader, index = np.unique(_hashes(gram), return_index=True, return_inverse=True)
+    # A hash tells members apart that differ, but for a chance of 2⁻⁶⁴ each pair.
+    random, shift = np.random.default_rng(0), np.uint64(32)
+    hashes = np.zeros(count, dtype=np.uint64)
+    for bits in _rows(gram):
+        odd = random.integers(2**64, size=(len(bits), 1), dtype=np.uint64) | np.uint64(1)
+        mixed = (bits ^ (bits >> shift)) * odd
+        hashes += (mixed ^ (mixed >> shift)).sum(axis=0, dtype=np.uint64)
+    _, leader, index = np.unique(hashes, return_index=True, return_inverse=True)
     leaders = leader[index]  # of each member the first one with its hash
     if len(leader) == count or any((bits != bits[:, leaders]).any() for bits in _rows(gram)):
         return taken(gram, slice(None)), np.arange(count).reshape(batch)
@@ -53,17 +60,6 @@ def _rows(gram: Gram) -> Iterator[NDArray[np.uint64]]:
         flat = flat.reshape(-1, count)
         for first in range(0, len(flat), step):
             yield np.ascontiguousarray(flat[first : first + step], dtype=np.float64).view(np.uint64)
-
-
-def _hashes(gram: Gram) -> NDArray[np.uint64]:
-    """A number for each batch member that tells members apart that differ, but for a chance of 2⁻⁶⁴ each pair."""
-    random, shift = np.random.default_rng(0), np.uint64(32)
-    hashes = np.zeros(math.prod(gram.batch), dtype=np.uint64)
-    for bits in _rows(gram):
-        odd = random.integers(2**64, size=(len(bits), 1), dtype=np.uint64) | np.uint64(1)
-        mixed = (bits ^ (bits >> shift)) * odd
-        hashes += (mixed ^ (mixed >> shift)).sum(axis=0, dtype=np.uint64)
-    return hashes
 
 
 def taken(gram: Gram, chosen: NDArray[np.int64] | slice) -> Gram:

@@ -355,7 +355,15 @@ class Space:
         axis, basis = self._coordinate(name)
         with coordinate_in_errors(name):
             x = axis.to_float(labels)
-            check_resolution(axis, basis, x)
+            period = _shortest_period(axis, basis) if axis.kind == "time" else math.inf
+            if period < 60 and x.size:  # within longer ones, float64 tells times of thousands of years apart
+                step = float(np.spacing(np.max(np.abs(np.nan_to_num(x)))))
+                if step > 1e-6 * period:  # an error of the phase that is seen
+                    raise ValueError(
+                        f"seconds since {axis.text(0.0)} tell these times apart by {step:.2g} s, too coarse for the "
+                        f"period of {period:.3g} s; give the basis a domain near them, as in Fourier(2, period=..., "
+                        "domain=(start, end))"
+                    )
         # A Fourier basis alone takes labels as they are: its functions repeat by themselves.
         if axis.wrap is None or basis.domain is None or isinstance(basis, Fourier):
             return x
@@ -501,18 +509,6 @@ def _ends(basis: Basis) -> tuple[Any, Any] | None:
 def _shortest_period(axis: Axis, basis: Basis) -> float:
     periods = [getattr(term, "period", None) for term in terms_of(basis)]
     return min((axis.duration(p, "period") for p in periods if p is not None), default=math.inf)
-
-
-def check_resolution(axis: Axis, basis: Basis, x: Floats) -> None:
-    """Raise ValueError where float64 does not tell times apart within the shortest period."""
-    period = _shortest_period(axis, basis) if axis.kind == "time" else math.inf
-    if period < 60 and x.size:  # within longer ones, float64 tells times of thousands of years apart
-        step = float(np.spacing(np.max(np.abs(np.nan_to_num(x)))))
-        if step > 1e-6 * period:  # an error of the phase that is seen
-            raise ValueError(
-                f"seconds since {axis.text(0.0)} tell these times apart by {step:.2g} s, too coarse for the period of "
-                f"{period:.3g} s; give the basis a domain near them, as in Fourier(2, period=..., domain=(start, end))"
-            )
 
 
 def _hull(axis: Axis, basis: Basis, other: Basis) -> Basis:

@@ -136,7 +136,12 @@ class Factor:
         """
         if (own := self.padded(frame)) is not self:
             return own.apply(v, frame, positions)
-        tails = self._tails(frame)
+        # How far pairs reach around the circle: only on a periodic axis that the window covers.
+        geometry = zip(self.axes, self.window, self.offsets, strict=True)
+        tails = tuple(
+            offsets - 1 if frame.periodic[axis] and length == frame.sizes[axis] else 0
+            for axis, (_, length), offsets in geometry
+        )
         v = _unrolled(v, positions, tails)
         out = np.zeros(np.broadcast_shapes(v.shape, (1,) * (v.ndim - len(self.batch)) + self.batch))
         extents = lengths(self.window)
@@ -180,14 +185,6 @@ class Factor:
         for place, rows, columns in matrix_entries(frame.along(self.axes)):
             out[rows + columns] += pairs[place]
         return out
-
-    def _tails(self, frame: Frame) -> tuple[int, ...]:
-        """How far pairs reach around the circle: only on a periodic axis that the window covers."""
-        geometry = zip(self.axes, self.window, self.offsets, strict=True)
-        return tuple(
-            offsets - 1 if frame.periodic[axis] and length == frame.sizes[axis] else 0
-            for axis, (_, length), offsets in geometry
-        )
 
 
 def members_on_line(frame: Frame, axis: int, length: int, around: bool, offset: int) -> tuple[slice, slice]:

@@ -151,11 +151,16 @@ class Sample:
         return assumptions.repeated(points, np.asarray(self.data.values)[first][used].astype(np.float64))
 
     def farthest(self, u: Array) -> tuple[float, str]:
-        """Return the size of the residual of the largest |u|, and the value and the labels where it is."""
+        """Return the size of the residual of the largest |u|, and where it is: ``5.01 at lat=12.5, lon=30.25``."""
         if not np.isfinite(u).any():
             return 0.0, ""
         where = np.unravel_index(int(np.nanargmax(np.abs(u))), u.shape)
-        return float(abs(self.residual[where])), _text_at(self.data, where)
+        data = self.data
+        value = data.isel(dict(zip(data.dims, map(int, where), strict=True)))
+        named = {name: value[name] for name in data.coords if data[name].ndim}
+        labels = [f"{name}={label_text(c.values[()])}" for name, c in named.items()]
+        labels += [f"{dim}[{int(i)}]" for dim, i in zip(data.dims, where, strict=True) if dim not in named]
+        return float(abs(self.residual[where])), f"{float(value):.4g} at {', '.join(labels[:4])}"
 
 
 def _on_circle(space: Space, name: str, x: Array) -> Array:
@@ -204,16 +209,6 @@ def _repeated_labels(space: Space, observed: Observations) -> int:
             if same.any() and np.array_equal(first, second, equal_nan=True):
                 repeated += again.size * int(same.sum())
     return repeated
-
-
-def _text_at(data: xr.DataArray, where: tuple[Any, ...]) -> str:
-    """Return a value with all its labels: ``5.01 at lat=12.5, lon=30.25``."""
-    value = data.isel(dict(zip(data.dims, (int(i) for i in where), strict=True)))
-    fitted = [c for c in data.coords if data[c].ndim]
-    named = {name: value[name] for name in fitted}
-    labels = [f"{name}={label_text(c.values[()])}" for name, c in named.items()]
-    labels += [f"{dim}[{int(i)}]" for dim, i in zip(data.dims, where, strict=True) if dim not in named]
-    return f"{float(value):.4g} at {', '.join(labels[:4])}"
 
 
 def boxes_of(observed: Observations) -> list[dict[Hashable, slice]]:

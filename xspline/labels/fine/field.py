@@ -108,9 +108,14 @@ class Fine:
             for name in scale["fine_length"]["along"].values:
                 length = float(scale["fine_length"].sel(along=name))
                 in_labels = f"{float(scale['fine_length_in_labels'].sel(along=name)):.2g} labels"
-                has_unit = not math.isnan(length)
-                of_unit = f"{_length_text(length, space, str(name))} ({in_labels})" if has_unit else in_labels
-                lengths.append(f"{name} {of_unit}")
+                axis = space.axis(str(name))
+                if axis.kind != "number":
+                    with_unit = f"{length / 86_400:.3g} days"
+                else:
+                    unit = "°" if axis.role in ("latitude", "longitude") else axis.units
+                    with_unit = f"{length:.3g} {unit}".rstrip()
+                known = in_labels if math.isnan(length) else f"{with_unit} ({in_labels})"
+                lengths.append(f"{name} {known}")
             deviation = f"{float(scale['fine_sd']):.3g} {units}".rstrip()
             lines.append(
                 f"standard deviation {deviation}, correlation lengths {', '.join(lengths)}, "
@@ -272,11 +277,3 @@ def fitted_rows(space: Space, points: Array) -> Array | None:
     if len(points) > DENSE:
         return None
     return rows_of(space, points) if 2 * math.prod(space.shape) <= len(points) else np.ones((len(points), 1))
-
-
-def _length_text(length: float, space: Space, name: str) -> str:
-    """Return a length with its unit; one of time in days."""
-    axis = space.axis(name)
-    if axis.kind != "number":
-        return f"{length / 86_400:.3g} days"
-    return f"{length:.3g} {'°' if axis.role in ('latitude', 'longitude') else axis.units}".rstrip()

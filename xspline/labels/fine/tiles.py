@@ -23,7 +23,7 @@ from xspline.kriging.pyramid import WIDER, Grid, Level, Pyramid, coarser, metric
 from xspline.labels import evaluation
 from xspline.labels.fine import in_memory
 from xspline.labels.fine.field import Array, Fine
-from xspline.labels.fine.in_memory import MOST_VALUES, fine_of, places_of, rounding, step_of
+from xspline.labels.fine.in_memory import MOST_VALUES, places_of, rounding, step_of
 from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
@@ -240,11 +240,6 @@ def _joined(grid: Grid, parts: Sequence[Level]) -> Level:
     return Level.joined(parts).grouped(grid, 2)
 
 
-def fine_field(observed: Observations, fit: Fit, windows: int) -> Fine:
-    """Return the fine field of what a fit leaves of its observations, which are read in tiles where they are many."""
-    return (tiled_of if is_tiled(observed) else fine_of)(observed, fit, windows)
-
-
 def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
     """Return the seconds of one core, and the bytes of memory, that the fine field of so many values takes about."""
     if not is_tiled(observed):
@@ -285,7 +280,10 @@ def tiled_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     places = stored.places
     metric = metric_of(places(known), values, places.links, is_round=places.is_round)
     grid = Grid(metric, places(np.array([[x.min() for x in stored.along]]))[0])
-    far = coarser(grid, _second_level(stored, grid), len(NEIGHBOURS), SANDWICHED)
+    means = functools.partial(_cells, grid, places)
+    calls = [(*stored.part(own), stored.order) for own in stored.blocks()]
+    second: Level = execution.reduced(means, calls, functools.partial(_joined, grid))
+    far = coarser(grid, second, len(NEIGHBOURS), SANDWICHED)
     if not far:
         return _none(observed, fit)
     least = rounding(np.concatenate([raw for _, _, raw in near]))
@@ -361,16 +359,6 @@ def _sampled(stored: Stored, data: xr.DataArray) -> list[tuple[Level, Array, Arr
     return out
 
 
-def _second_level(stored: Stored, grid: Grid) -> Level:
-    """Return the means over cells of the second level, of all observations."""
-    cells = functools.partial(_cells, grid, stored.places)
-    join = functools.partial(_joined, grid)
-    level: Level = execution.reduced(
-        cells, [(*stored.part(own), stored.order) for own in stored.blocks()], join
-    )
-    return level
-
-
 def _as_they_are(*parts: Any) -> tuple[Any, ...]:
     return parts
 
@@ -407,19 +395,6 @@ def _sample(
     return _Sample(observations.some(kept), points[kept], inner.size, first.some(marked[len(points) :]))
 
 
-def _joint(samples: Sequence[_Sample], grid: Grid) -> tuple[Level, Array, int, Level]:
-    """Return the observations of several samples, each once, their coordinates, how many are inner, and the cells."""
-    inner = [Level.joined([s.observations.some(slice(s.inner)) for s in samples])]
-    inner.append(Level.joined([s.observations.some(slice(s.inner, None)) for s in samples]))
-    parts = [s.coordinates[: s.inner] for s in samples] + [s.coordinates[s.inner :] for s in samples]
-    coordinates, number = np.concatenate(parts), inner[0].values.size
-    once = np.sort(np.unique(coordinates, axis=0, return_index=True)[1])
-    first = Level.joined([s.first for s in samples])
-    # Means over one cell differ by rounding.
-    first = first.some(np.unique(grid.cells(first.places, 1), return_index=True)[1])
-    return Level.joined(inner).some(once), coordinates[once], int((once < number).sum()), first
-
-
 def _fitted_to_sample(
     stored: Stored,
     grid: Grid,
@@ -436,9 +411,19 @@ def _fitted_to_sample(
     ranges = [(centre - half, centre + half) for centre in (rng.choice(points[i]) for i in chosen)]
     calls = [(*stored.part(stored.between(*places.around(*own, margin))), *own) for own in ranges]
     samples = execution.computed(functools.partial(_sample, grid, places, stored.order), calls)
-    observations, coordinates, inner, first = _joint(samples, grid)
+    inner = Level.joined([s.observations.some(slice(s.inner)) for s in samples])
+    outer = Level.joined([s.observations.some(slice(s.inner, None)) for s in samples])
+    parts = [s.coordinates[: s.inner] for s in samples] + [s.coordinates[s.inner :] for s in samples]
+    coordinates = np.concatenate(parts)
+    once = np.sort(np.unique(coordinates, axis=0, return_index=True)[1])  # boxes may overlap
+    first = Level.joined([s.first for s in samples])
+    # Means over one cell differ by rounding.
+    first = first.some(np.unique(grid.cells(first.places, 1), return_index=True)[1])
     reach = nearby.reach_of(places.coordinates)
-    pyramid = Pyramid.of([observations, first, *far], grid, reach)
+    pyramid = Pyramid.of([Level.joined([inner, outer]).some(once), first, *far], grid, reach)
     steps = np.array([step_of(x) for x in stored.along])
     sampled = np.stack([rng.choice(x, TAKEN) for x in stored.along], axis=1)
-    return fitting.fit_sample(pyramid, coordinates, inner, places, steps, least_noise, windows, sampled)
+    number = int((once < inner.values.size).sum())
+    return fitting.fit_sample(
+        pyramid, coordinates[once], number, places, steps, least_noise, windows, sampled
+    )

@@ -15,7 +15,6 @@ import numpy as np
 import xarray as xr
 
 from xspline.arguments import brief
-from xspline.labels.errors import check_names
 from xspline.labels.read.coordinates import floats, in_units_of
 from xspline.solve.errors import warn
 from xspline.spaces import Fourier, Space
@@ -192,24 +191,6 @@ def weighted(space: Space, weights: xr.DataArray) -> Marginal:
     return Marginal(
         tuple(names), tuple(extra), tuple(extra.values()), combined(given, rows), tuple(nodes), given
     )
-
-
-def ranges_of(space: Space, dims: Any, observed: Mapping[str, Range]) -> dict[str, Range]:
-    """Return the range of each coordinate that is averaged over, as floats.
-
-    `dims` are names, or a mapping from names to ranges: pairs of labels, slices, or None for the whole domain, which
-    `observed` says in place of the basis.
-    """
-    if dims is None:
-        dims = space.names
-    given = dims if isinstance(dims, Mapping) else dict.fromkeys([dims] if isinstance(dims, str) else dims)
-    if not given:
-        raise ValueError(
-            f"a mean over no coordinate; name one of {', '.join(space.names)}, or leave dims out"
-        )
-    advice = "; of independent fits, and of samples, average the predictions"
-    check_names(given, space.names, advice=advice)
-    return {name: range_in(space, name, given[name], observed) for name in space.names if name in given}
 
 
 def range_in(space: Space, name: str, given: Any, observed: Mapping[str, Range]) -> Range:

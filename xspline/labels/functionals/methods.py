@@ -22,7 +22,6 @@ from xspline.labels.functionals.marginals import (
     at_labels,
     check_weights,
     range_in,
-    ranges_of,
     weighted,
 )
 from xspline.labels.read.coordinates import arrange
@@ -398,12 +397,26 @@ class WithFunctionals(FieldText, Generic[Data]):
         )
 
     def _ranges(self, dims: Any, where: Any) -> dict[str, Range]:
-        """Return what is averaged over; by default all coordinates, or those of a mask."""
+        """Return the ranges that are averaged over, as floats; by default all coordinates, or those of a mask.
+
+        `dims` are names, or a mapping from names to ranges: pairs of labels, slices, or None for the whole domain.
+        """
         space = self.space
         if where is not None:
             names = check_weights(space, where, "where=", positive=True)
             dims = names if dims is None else dims
-        ranges = ranges_of(space, dims, self._observed_times)
+        dims = space.names if dims is None else dims
+        given = (
+            dims if isinstance(dims, Mapping) else dict.fromkeys([dims] if isinstance(dims, str) else dims)
+        )
+        if not given:
+            raise ValueError(
+                f"a mean over no coordinate; name one of {', '.join(space.names)}, or leave dims out"
+            )
+        advice = "; of independent fits, and of samples, average the predictions"
+        check_names(given, space.names, advice=advice)
+        observed = self._observed_times  # which say what a whole domain is in place of the basis
+        ranges = {name: range_in(space, name, given[name], observed) for name in space.names if name in given}
         for name in () if where is None else names:
             if name not in ranges:
                 raise ValueError(

@@ -276,20 +276,6 @@ class Border:
         levels = replace(levels, offset=levels.offset + moved)
         if not noise or change > 1:
             return levels, change
-        return self._weighed(levels, squares, change)
-
-    def _slopes(self, c: Array) -> Array:
-        """Return 1ᵀW(y − Φc) of the holders with an offset, [F, b..]."""
-        frame, sums = self.frame, []
-        for part, gram in zip(self.parts, self._grams(), strict=True):
-            along = part.full_moment(frame) - gram.matvec(part.centred(c, frame), frame)
-            for e in frame.constant:
-                along = np.tensordot(e, along, axes=(0, 0))
-            sums.append(np.broadcast_to(along, self.batch))
-        return np.asarray(self._by_holder(sums)[self.levels.free])
-
-    def _weighed(self, levels: Levels, squares: Array, change: float) -> tuple[Levels, float]:
-        """Return levels with the noise of each holder's residuals, whose weighted squares are given, [H, b..]."""
         left = self.count - self.edf_of
         told = left > 0.5
         if not self.batch and (lost := (self.count > 0) & ~told).any():
@@ -303,5 +289,15 @@ class Border:
         ratio = square / square[levels.names.index(levels.reference)]
         ratio = np.where(np.isfinite(ratio) & np.isfinite(levels.ratio), ratio, levels.ratio)
         with np.errstate(invalid="ignore"):
-            moved = np.abs(np.log(ratio / levels.ratio))
-        return replace(levels, ratio=ratio), max(change, float(np.nanmax(moved, initial=0.0)))
+            far = np.abs(np.log(ratio / levels.ratio))
+        return replace(levels, ratio=ratio), max(change, float(np.nanmax(far, initial=0.0)))
+
+    def _slopes(self, c: Array) -> Array:
+        """Return 1ᵀW(y − Φc) of the holders with an offset, [F, b..]."""
+        frame, sums = self.frame, []
+        for part, gram in zip(self.parts, self._grams(), strict=True):
+            along = part.full_moment(frame) - gram.matvec(part.centred(c, frame), frame)
+            for e in frame.constant:
+                along = np.tensordot(e, along, axes=(0, 0))
+            sums.append(np.broadcast_to(along, self.batch))
+        return np.asarray(self._by_holder(sums)[self.levels.free])

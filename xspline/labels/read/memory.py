@@ -10,12 +10,9 @@ import numpy as np
 import xarray as xr
 
 from xspline.arguments import is_integer, is_number
-from xspline.kernels import Layout
-from xspline.labels.errors import check_names, place
+from xspline.labels.errors import place
 from xspline.spaces import Basis, BSpline, Space
 from xspline.spaces.basis import terms_of
-from xspline.spaces.means import middle
-from xspline.sums.memory import Series
 
 
 @dataclass(frozen=True)
@@ -97,36 +94,6 @@ def splines_in(basis: Basis) -> bool:
     return any(isinstance(term, BSpline) for term in terms_of(basis))
 
 
-def series_of(
-    errors: AR1,
-    space: Space,
-    data: xr.DataArray,
-    spans: dict[str, tuple[Hashable, ...]],
-    x: Any,
-    weights: xr.DataArray | None,
-    layout: Layout,
-) -> Series:
-    """Return how errors remember in some data.
-
-    Parameters
-    ----------
-    spans : the dimensions of each fitted coordinate.
-    x : the labels of each fitted coordinate as floats, in Space order.
-
-    Raises
-    ------
-    ValueError : the coordinate is not fitted, has a B-spline or other points than a series; weights change along it.
-    """
-    dim = errors.dim
-    check_names([dim], space.names, "fitted coordinate for errors=AR1(...)")
-    k = space.names.index(dim)
-    if obstacle := obstacle_to_series(dim, space, data, spans, middle(x[k]), weights):
-        raise ValueError(obstacle)
-    groups = tuple((group.data_axes, group.coefficient_axes) for group in layout.groups)
-    axis, step = data.dims.index(spans[dim][0]), float(np.median(np.diff(middle(x[k]))))
-    return Series(dim, axis, k, step, int(errors.lags), errors.rho, groups, layout.batch_axes)
-
-
 def obstacle_to_series(
     dim: str,
     space: Space,
@@ -135,7 +102,10 @@ def obstacle_to_series(
     x: np.ndarray,
     weights: xr.DataArray | None,
 ) -> str:
-    """Return why errors cannot remember along a fitted coordinate, and what to do; empty where they can."""
+    """Return why errors cannot remember along a fitted coordinate, and what to do; empty where they can.
+
+    `spans` are the dimensions of each fitted coordinate, and `x` the labels of this one as floats.
+    """
     basis, span = space.basis(dim), spans[dim]
     if splines_in(basis):
         return (
@@ -179,18 +149,6 @@ def _irregular(data: xr.DataArray, dim: str, along: Hashable, x: np.ndarray) -> 
         f"steps first, or name parts that are independent, holder=..., and use stderr(method='scores'); of times "
         f"data.resample({dim}=...).mean() averages, and errors='auto' takes periods for parts"
     )
-
-
-def periods_of(x: np.ndarray, nbytes: float, room: float) -> np.ndarray:
-    """Return the number of the period, of consecutive labels, that each label along a dimension is in.
-
-    Periods hold as many different labels each, two at least. There are 16, whose neighbours can be joined, as Student's
-    t of 15 degrees is hardly longer than that of more; fewer, but eight, where the sums of so many, `nbytes` each, take
-    more than a quarter of the `room`.
-    """
-    known, index = np.unique(x, return_inverse=True)
-    count = min(max(int(room / 4 / max(nbytes, 1)), 8), 16, max(known[np.isfinite(known)].size // 2, 1))
-    return np.asarray(np.minimum(index * count // max(known.size, 1), count - 1))
 
 
 def _label(data: xr.DataArray, dim: Hashable, i: int) -> str:

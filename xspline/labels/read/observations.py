@@ -16,10 +16,12 @@ from xspline.labels.errors import check_names, label_text, place
 from xspline.labels.read.cells import cells_of, over_cells
 from xspline.labels.read.cf import auxiliary, cf_axis, hidden_axes
 from xspline.labels.read.coordinates import Arrangement, arrange, floats, seam_once
-from xspline.labels.read.memory import AR1, obstacle_to_series, periods_of, series_of, splines_in
+from xspline.labels.read.memory import AR1, obstacle_to_series, splines_in
 from xspline.labels.read.stored.chunks import reusing
 from xspline.solve.errors import warn
 from xspline.spaces import Space
+from xspline.spaces.means import middle
+from xspline.sums.memory import Series
 
 UNNAMED = "field"  # what an unnamed variable is called
 _TEXTS = ("name", "units", "long_name", "standard_name", "history")
@@ -264,7 +266,8 @@ class Observations:
 
         Raises
         ------
-        ValueError : the data lack the dimension of the holders, or it is one of their batch dimensions.
+        ValueError : the data lack the dimension of the holders, or it is one of their batch dimensions; errors cannot
+            remember along the coordinate that they are to.
         """
         arrangement, data, cells = self.arrangement, self.data, self.cells(space)
         coordinates = tuple(
@@ -276,24 +279,33 @@ class Observations:
         values, weights = _aligned_weights(data, self.weights)
         codes = None
         if self.holders is not None:
-            dim = self.holders.dim
-            if dim not in data.dims:
-                raise _no_dimension(dim, data)
-            if dim in arrangement.batch:
+            shared = self.holders.dim
+            if shared not in data.dims:
+                raise _no_dimension(shared, data)
+            if shared in arrangement.batch:
                 raise ValueError(
-                    f"the holder labels run along {dim!r}, but no fitted coordinate spans it: each of its members is "
-                    f"a fit of its own, which cannot be shared out; fit its coordinate, pool it ({dim}=None), or "
+                    f"the holder labels run along {shared!r}, but no fitted coordinate spans it: each of its members "
+                    f"is a fit of its own, which cannot be shared out; fit its coordinate, pool it ({shared}=None), or "
                     "label another dimension"
                 )
-            codes = HolderCodes(data.dims.index(dim), self.holders.holder_codes, len(self.holders.names))
+            codes = HolderCodes(data.dims.index(shared), self.holders.holder_codes, len(self.holders.names))
         array = LazyReader(values) if is_lazily_indexed(values) else values.data
         layout = arrangement.layout()
         series = None
         if self.errors is not None:
             spans = dict(zip(arrangement.names, arrangement.spans, strict=True))
-            series = series_of(self.errors, space, data, spans, coordinates, self.weights, layout)
+            dim = self.errors.dim
+            check_names([dim], space.names, "fitted coordinate for errors=AR1(...)")
+            k = space.names.index(dim)
+            x = middle(coordinates[k])
+            if obstacle := obstacle_to_series(dim, space, data, spans, x, self.weights):
+                raise ValueError(obstacle)
+            groups = tuple((group.data_axes, group.coefficient_axes) for group in layout.groups)
+            axis, step = data.dims.index(spans[dim][0]), float(np.median(np.diff(x)))
+            lags, rho = int(self.errors.lags), self.errors.rho
+            series = Series(dim, axis, k, step, lags, rho, groups, layout.batch_axes)
             if self.holders is not None:
-                _check_in_order(self.holders, self.errors.dim, data.dims[series.axis])
+                _check_in_order(self.holders, dim, data.dims[axis])
         return Source(array, coordinates, weights, layout, self.name, codes, series)
 
     def variable(self) -> Variable:
@@ -347,7 +359,13 @@ def with_errors(observed: list[Observations], errors: Any, space: Space, holder:
     if holders is None and (own is None or len(spans) > 1 or first.arrangement.pooled):
         size = math.prod((*space.frame.sizes, *space.frame.offsets, *first.variable().batch_shape))
         nbytes = 8 * size * len(observed) * (1 if own is None else 1 + 3 * own.lags)
-        codes = periods_of(x, nbytes, resources(None).memory)
+        # Periods hold as many different consecutive labels each, two at least. There are 16, whose neighbours can be
+        # joined, as Student's t of 15 degrees is hardly longer than that of more; fewer, but eight, where their sums
+        # take more than a quarter of the memory.
+        known, index = np.unique(x, return_inverse=True)
+        count = min(max(int(resources(None).memory / 4 / max(nbytes, 1)), 8), 16)
+        count = min(count, max(known[np.isfinite(known)].size // 2, 1))
+        codes = np.minimum(index * count // max(known.size, 1), count - 1)
         labels, periods = first.coordinates[dim].values, list[tuple[float, float, str, str]]()
         for code in range(int(codes.max(initial=-1)) + 1):
             own_x = np.where(codes == code, x, np.nan)

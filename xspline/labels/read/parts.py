@@ -10,7 +10,7 @@ from typing import Any
 
 import xarray as xr
 
-from xspline.labels.errors import check_range, check_tally
+from xspline.labels.errors import check_sums
 from xspline.sums import Sums
 
 
@@ -71,8 +71,7 @@ def checked_part(
 ) -> Part:
     """Return a part of sums without infinities and bad weights, else ValueError with the labels of the first."""
     for name, s in sums.items():
-        check_tally(s.tally, data[name], name)
-        check_range(s, data[name], name)
+        check_sums(s, data[name], name)
     return Part.of(sums, holder, provenance)
 
 

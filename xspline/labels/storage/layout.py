@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,21 @@ def from_dataset(dataset: xr.Dataset) -> tuple[Any, ...]:
     space = Space.from_json(json.dumps(meta["space"]))
     parts: list[Part] = []
     for described in meta["parts"]:
-        parts.append(_restored_part(dataset, described, parts))
+        sums = {}
+        for name, stored in described["sums"].items():
+            named = {key: dataset[stored["prefix"] + key].values for key in stored["arrays"]}
+            sums[name] = Sums.from_arrays(named, stored["meta"])
+        part = Part.of(sums, described["holder"] or None, described["provenance"])
+        if part.digest != described["digest"]:
+            raise ValueError(
+                f"part {described['holder']!r} has digest {part.digest[:12]}, but the file says "
+                f"{described['digest'][:12]}: the file was changed or damaged; ask its holder for it again"
+            )
+        if part.digest in {p.digest for p in parts}:
+            raise ValueError(
+                f"the file lists part {part.describe()} twice; it was changed after it was written"
+            )
+        parts.append(part)
     variables = {}
     for k, described in enumerate(meta["variables"]):
         batch = {name: files.restored_coordinate(dataset, f"batch{k}__", name) for name in described["batch"]}
@@ -72,20 +85,3 @@ def _stored_part(part: Part, prefix: str, contents: dict[str, Any]) -> dict[str,
         described[name] = {"prefix": own, "arrays": list(named), "meta": facts}
     identity = {"digest": part.digest, "holder": part.holder, "provenance": dict(part.provenance)}
     return {**identity, "sums": described}
-
-
-def _restored_part(dataset: xr.Dataset, described: Mapping[str, Any], others: Iterable[Part]) -> Part:
-    """Return one part; ValueError where it is not what was written, or there already."""
-    sums = {}
-    for name, stored in described["sums"].items():
-        named = {key: dataset[stored["prefix"] + key].values for key in stored["arrays"]}
-        sums[name] = Sums.from_arrays(named, stored["meta"])
-    part = Part.of(sums, described["holder"] or None, described["provenance"])
-    if part.digest != described["digest"]:
-        raise ValueError(
-            f"part {described['holder']!r} has digest {part.digest[:12]}, but the file says "
-            f"{described['digest'][:12]}: the file was changed or damaged; ask its holder for it again"
-        )
-    if part.digest in {p.digest for p in others}:
-        raise ValueError(f"the file lists part {part.describe()} twice; it was changed after it was written")
-    return part

@@ -14,8 +14,7 @@ from xspline.labels import evaluation
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
 from xspline.pde.discovery.candidates import Candidates, default_terms, library
-from xspline.pde.discovery.models import SEVERAL, FittedModel, Library, explore
-from xspline.pde.discovery.subsets import CLEAR
+from xspline.pde.discovery.models import CLEAR, SEVERAL, FittedModel, Library, explore
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.estimate import adequacy_of, inadequate, profile
 from xspline.pde.profile.problem import EquationProblem, problem_of

@@ -107,30 +107,21 @@ class Differences(Points):
         for name, margin in self.margins.items():
             dim = self.grid.labels[name].dims[0]
             count = total.sizes[dim] - 2 * margin
-            weights = stencil(orders.get(name, 0)).items()
-            parts = [w * total.isel({dim: slice(margin + i, margin + i + count)}) for i, w in weights]
-            total = sum(parts[1:], start=parts[0]) / self.step(name) ** orders.get(name, 0)
+            order = orders.get(name, 0)
+            weights = np.ones(1)  # of a central difference, for a spacing of one
+            for _ in range(order // 2):
+                weights = np.convolve(weights, [1.0, -2.0, 1.0])
+            if order % 2:
+                weights = np.convolve(weights, [-0.5, 0.0, 0.5])
+            used = [(margin - weights.size // 2 + i, float(w)) for i, w in enumerate(weights) if w]
+            parts = [w * total.isel({dim: slice(first, first + count)}) for first, w in used]
+            total = sum(parts[1:], start=parts[0]) / self.step(name) ** order
         return total
 
     def step(self, name: str) -> float:
         """Return the spacing of a coordinate, in its own units or seconds."""
         x = self.grid.coordinate(name).values
         return float((x[-1] - x[0]) / (x.size - 1))
-
-
-def stencil(order: int) -> dict[int, float]:
-    """Return the weights of a central difference by offset, for a spacing of one.
-
-    >>> stencil(2)
-    {-1: 1.0, 0: -2.0, 1: 1.0}
-    """
-    weights = np.ones(1)
-    for _ in range(order // 2):
-        weights = np.convolve(weights, [1.0, -2.0, 1.0])
-    if order % 2:
-        weights = np.convolve(weights, [-0.5, 0.0, 0.5])
-    margin = weights.size // 2
-    return {i - margin: float(w) for i, w in enumerate(weights) if w}
 
 
 def bare(array: xr.DataArray) -> xr.DataArray:

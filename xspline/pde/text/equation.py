@@ -78,11 +78,13 @@ _READ = re.compile(r"(\b\w+)?\['_(\w+)'\]")
 
 def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:
     """Read an equation that uses all that is known or varies; see :func:`parse_all`."""
-    return parse_all([text], names, with_parameters=with_parameters)[0]
+    return parse_all(text, names, with_parameters=with_parameters)[0]
 
 
-def parse_all(texts: Sequence[str], names: Names, *, with_parameters: bool = True) -> tuple[Equation, ...]:
-    """Read equations that together use all that is known or varies.
+def parse_all(
+    given: str | Sequence[str], names: Names, *, with_parameters: bool = True
+) -> tuple[Equation, ...]:
+    """Read one or several equations that together use all that is known or varies.
 
     A text, for example ``"u_t + u*u_x = k*u_xx + S"``, has numbers, ``+ - * / **``, brackets, and functions of what
     is known. A parameter may be to a fixed power, ``c**2 * u_xx``; brackets may have derivatives, ``(D(x)*u_x)_x``.
@@ -90,6 +92,9 @@ def parse_all(texts: Sequence[str], names: Names, *, with_parameters: bool = Tru
     no equation, uses a name or function that means nothing, does not hold the field, a parameter or a term without one,
     or is not linear in its parameters.
     """
+    texts = [given] if isinstance(given, str) or not isinstance(given, Sequence) else given
+    if not texts:
+        raise ValueError("there is no equation; pass text, such as 'u_t = D * u_xx', or a list of texts")
     equations = tuple(_parsed(text, names, with_parameters=with_parameters) for text in texts)
     where = f"equation {texts[0]!r}" if len(texts) == 1 else f"equations {list(texts)}"
     symbols = [symbol for equation in equations for symbol in equation.symbols.values()]

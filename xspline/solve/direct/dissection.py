@@ -18,7 +18,7 @@ import itertools
 import math
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -266,24 +266,18 @@ class Tree:
         stop = first
         for slab in slabs:
             ranges[axis] = slab
-            stop = self._number(ranges, None if best is None else axis, stop)
+            # Across a slab first: the part beside a smaller box is then one run. A box that is not cut keeps the order.
+            axes = list(range(len(ranges)))
+            if best is not None:
+                axes.sort(key=lambda a: (a == axis, -len(ranges[a])))
+            shape = [len(ranges[a]) for a in axes]
+            numbers = np.arange(stop, stop + math.prod(shape)).reshape(shape)
+            self.number[np.ix_(*ranges)] = numbers.transpose(np.argsort(axes))
+            stop += numbers.size
         boxes = zip(starts, box, self.frame.sizes, strict=True)
         around.append([_met(extent, start) % size for start, extent, size in boxes])
         self.nodes.append(Node(first, stop, np.empty(0, dtype=np.int64), tuple(children)))
         return len(self.nodes) - 1
-
-    def _number(self, ranges: Sequence[Index], axis: int | None, count: int) -> int:
-        """Number a slab, across it first: the part beside a smaller box is then one run. The next number.
-
-        A box that is not cut, of no axis, keeps the order of the Space.
-        """
-        axes = list(range(len(ranges)))
-        if axis is not None:
-            axes.sort(key=lambda a: (a == axis, -len(ranges[a])))
-        shape = [len(ranges[a]) for a in axes]
-        numbers = np.arange(count, count + math.prod(shape)).reshape(shape)
-        self.number[np.ix_(*ranges)] = numbers.transpose(np.argsort(axes))
-        return count + numbers.size
 
     def _rounds(self) -> list[list[list[int]]]:
         """The largest subtrees first, then what lies above them, level by level."""

@@ -7,24 +7,35 @@ probes: z with entries ±1 has E[zᵀ M z] = tr M (Hutchinson 1990).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg
 
 from xspline.solve.batch import distinct, taken
-from xspline.solve.direct.cholesky import Array
+from xspline.solve.direct.cholesky import Array, unit_scale
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.kronecker.operator import Operator
-from xspline.solve.kronecker.pcg import KroneckerSum
-from xspline.solve.kronecker.roots import data_root
-from xspline.solve.krylov import PROBE_TOLERANCE, TOLERANCE, LinearMap, conjugate_gradients, probes
+from xspline.solve.kronecker.pcg import KroneckerSum, apply_kronecker
+from xspline.solve.kronecker.product import dense_of
+from xspline.solve.krylov import (
+    AT_ONCE,
+    PROBE_TOLERANCE,
+    TOLERANCE,
+    LinearMap,
+    conjugate_gradients,
+    probes,
+    square_root,
+)
 from xspline.solve.multigrid.spaces import AxisLevel, terms_by_axis
 from xspline.solve.multigrid.vcycle import COARSEST, Multigrid
 from xspline.solve.system import PerturbedSystem
 from xspline.spaces import Space
 from xspline.sums import Gram
+from xspline.sums.integrals import integral
 
 
 class Iterative(PerturbedSystem):
@@ -114,9 +125,33 @@ class Iterative(PerturbedSystem):
         return rows
 
     def _data_root(self, i: int) -> LinearMap:
-        """z ↦ G^½ z of one system, vectors [m, K..]."""
-        matrix = Operator(self._pairs(taken(self.gram, slice(i, i + 1))), self.frame)
-        return data_root(matrix.matvec, matrix.diagonal, self.space)
+        """z ↦ W z with W Wᵀ = G of one system up to the tolerance of `square_root`, for vectors [m, K..].
+
+        W = D C S^½ with D the roots of the diagonal of G, C a Cholesky factor of the mass matrix, both of a unit
+        diagonal, and S = C⁻¹D⁻¹GD⁻¹C⁻ᵀ, near the identity where observations are dense. Coefficients without
+        observations get 0.
+        """
+        matrix, space = Operator(self._pairs(taken(self.gram, slice(i, i + 1))), self.frame), self.space
+        scale = np.sqrt(matrix.diagonal)
+        inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+        lower = []
+        for j in range(len(space.names)):
+            mass = dense_of((integral(space, j, 0),), (j,), space.frame)
+            unit = unit_scale(np.diagonal(mass))
+            lower.append(np.asarray(np.linalg.cholesky(mass / unit / unit[:, None])))
+        inverses = [linalg.solve_triangular(factor, np.eye(len(factor)), lower=True) for factor in lower]
+        transposed = [np.ascontiguousarray(factor.T) for factor in inverses]
+
+        def scaled(v: Array) -> Array:
+            beside = inverse * apply_kronecker(transposed, v)
+            return apply_kronecker(inverses, inverse * matrix.matvec(beside))
+
+        def root(z: Array) -> Array:
+            step = max(1, AT_ONCE // math.prod(space.shape))
+            parts = [square_root(scaled, z[i : i + step]) for i in range(0, len(z), step)]
+            return scale * apply_kronecker(lower, np.concatenate(parts))
+
+        return root
 
     def _solved(self, system: Multigrid, rows: Array, tolerance: float) -> Array:
         """A⁻¹ rows, [m, K..]."""

@@ -22,7 +22,7 @@ from xspline.solve.progress import LOGGER, tell, told
 from xspline.solve.select import NEARLY_SEPARABLE
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, NearReml, OfFit, Reml, Score
 from xspline.solve.smoothing.family import family_for, solver_for
-from xspline.solve.smoothing.fit import Model, PenalisedFit, centred, observed_parts
+from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import LOST, RISE, State, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.smoothing.resolution import Resolution, gap_error, resolution
@@ -96,7 +96,19 @@ def choose(
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
     family = family_for(sums.gram, requested, space, solver, resources)
     model = Model(space, centred(sums, space), family, solver, resources)
-    problem = Problem(model, method, observed_parts(model, method, parts))
+    if 0 < model.observations <= family.null:
+        raise ValueError(
+            f"penalty={method!r} needs more observations than the {family.null} functions that have no roughness, and "
+            f"there are {model.observations}; use fewer functions without a B-spline, or pass a number for a ridge "
+            "(penalty=1e-3)"
+        )
+    observed = [part for part in parts if part.has_weight] if method == "holders" else []
+    if method == "holders" and len(observed) < 2:
+        raise ValueError(
+            "penalty='holders' predicts each part from the others and needs two or more with observations, not "
+            f"{len(observed)}; pass holder=labels to make one part for each label, or penalty='reml'"
+        )
+    problem = Problem(model, method, observed)
     start, is_open = None, requested == "reml" and isinstance(family, SingleOrder)
     try:
         if as_one is not None and method == "reml":

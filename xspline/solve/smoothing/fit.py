@@ -13,7 +13,6 @@ u is exact where x may run over a square root of A⁻¹, column by column; beyon
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -72,25 +71,6 @@ def centred(sums: Sums, space: Space) -> Sums:
         varies = moved.power > 8 * ROUNDING * sums.power
         sums = replace(moved, power=moved.power * varies, moment=moved.moment * varies)
     return replace(sums, gram=sums.gram.with_batch_axes(sums.batch_ndim))
-
-
-def observed_parts(model: Model, method: str, parts: Sequence[Sums]) -> list[Sums]:
-    """Return the parts that "holders" predicts; raise ValueError where there is too little to choose by."""
-    observations = model.observations
-    null = model.family.null
-    if 0 < observations <= null:
-        raise ValueError(
-            f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and "
-            f"there are {observations}; use fewer functions without a B-spline, or pass a number for a ridge "
-            "(penalty=1e-3)"
-        )
-    observed = [part for part in parts if part.has_weight] if method == "holders" else []
-    if method == "holders" and len(observed) < 2:
-        raise ValueError(
-            "penalty='holders' predicts each part from the others and needs two or more with observations, not "
-            f"{len(observed)}; pass holder=labels to make one part for each label, or penalty='reml'"
-        )
-    return observed
 
 
 class PenalisedFit(Factorised):
