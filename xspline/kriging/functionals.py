@@ -41,9 +41,8 @@ def covariance(field: Nearby, nodes: Array, weights: Array, terms: Terms) -> Arr
     parts, at = _by_model(field, nodes, weights)
     total, means = np.zeros((number, number)), []
     for (share, model), scale, (factors, scaled) in zip(field.models, field.mean_scales, parts, strict=True):
-        each = factors[
-            : p.count
-        ].copy()  # what each observation counts: a cell is the mean of its observations
+        # What each observation counts: a cell is the mean of its observations.
+        each = factors[: p.count].copy()
         for level in range(1, len(p.starts) - 1):
             cells = slice(p.starts[level], p.starts[level + 1])
             if factors[cells].any():

@@ -92,9 +92,7 @@ def check_sums(sums: Sums, data: xr.DataArray, what: str) -> None:
     size = "small" if (mean[wrong] < 1).any() else "large"
     heavy = (sums.weight > _EXTREME**0.5 * sums.count).any()
     at = ""
-    if (
-        size == "large" and not heavy
-    ):  # the largest value, of arrays out of memory by another pass over the data
+    if size == "large" and not heavy:  # arrays out of memory take another pass over the data
         values = data if data.variable._in_memory else data.chunk("auto")
         found = abs(values.astype(np.float64)).fillna(0.0).argmax([*data.dims])
         index = {dim: int(i.compute()) for dim, i in found.items()}

@@ -196,18 +196,15 @@ class Cells(ByCell):
         count = coordinates[0].size
         if not 0 < count < 1 << 31:
             return None
-        at_once = sizes.waiting_entries // math.prod(
-            columns_of(f).size for f in features
-        )  # cells whose sums wait
+        waiting = sizes.waiting_entries // math.prod(columns_of(f).size for f in features)  # cells
         ranges = [(0, f.cells - 1) for f in features]
-        if math.prod(f.cells for f in features) > min(
-            at_once, count
-        ):  # else it does not matter where they are
+        # Of fewer cells it does not matter where they are.
+        if math.prod(f.cells for f in features) > min(waiting, count):
             ranges = [cell_range(f, partial(_ends, x)) for f, x in zip(features, coordinates, strict=True)]
         low, box = [a for a, _ in ranges], tuple(b - a + 1 for a, b in ranges)
         if math.prod(box) > min(sizes.cells_per_row * count, (1 << 31) - 1):
             return None
-        band = sizes.slab_entries if math.prod(box) <= at_once else count
+        band = sizes.slab_entries if math.prod(box) <= waiting else count
         keys = np.zeros(count, dtype=np.int32)
         order = np.empty(count, dtype=np.int32)
         total = 0

@@ -72,9 +72,8 @@ def in_units_of(space: Space, coordinate: xr.DataArray, name: str) -> xr.DataArr
         return coordinate
     with coordinate_in_errors(name):
         labels = converted(coordinate.variable.data.astype(np.float64), given, axis.units)
-    for end in (
-        domain or ()
-    ):  # rounding errors of the conversion must not carry a label across an end of the domain
+    # Rounding errors of the conversion must not carry a label across an end of the domain.
+    for end in domain or ():
         labels = np.where(abs(labels - end) <= 4 * np.spacing(abs(end)), end, labels)
     return xr.DataArray(xr.Variable(coordinate.dims, labels), name=coordinate.name)
 

@@ -49,9 +49,8 @@ class DeviceCholesky(Cholesky):
 def gpu_room(resources: Resources, size: int) -> float:
     """Bytes of the GPU for the factorisations that one dense solver keeps; less than one of them where none fits."""
     costs = resources.costs
-    if (
-        resources.gpu is None or size**2 > np.iinfo(np.int32).max
-    ):  # by which it counts the entries of a matrix
+    # The GPU counts the entries of a matrix by 32-bit integers.
+    if resources.gpu is None or size**2 > np.iinfo(np.int32).max:
         return 0.0
     room = costs.gpu_memory_share * resources.gpu.memory - 8.0 * costs.dense_matrices * size**2
     return room / costs.searched_solvers

@@ -166,9 +166,8 @@ def times_axis(
 
     Afterwards there are as many `offsets` as before, or so many.
     """
-    if (
-        offset_axis is None
-    ):  # exchanged with the first one: of small arrays np.moveaxis takes most of the time
+    if offset_axis is None:
+        # Axes are exchanged: of small arrays np.moveaxis takes most of the time.
         front = array.swapaxes(0, axis)
         out = matrix @ front.reshape(len(front), -1)
         return np.asarray(out.reshape(-1, *front.shape[1:]).swapaxes(0, axis))

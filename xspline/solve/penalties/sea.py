@@ -197,9 +197,8 @@ def _pieces(sea: Sea, space: Space) -> dict[str, tuple[Array, NDArray[np.int64]]
         axis, (lo, hi) = space.axis(name), features.ends
         lower, upper, which = _cells(axis.to_float(labels), axis.wrap, lo)
         breaks = np.unique(np.concatenate([features.edges, np.clip([*lower, *upper], lo, hi)]))
-        breaks = breaks[
-            np.append(True, np.diff(breaks) > 1e-9 * (hi - lo))
-        ]  # one that was rounded twice is one
+        # One that was rounded twice is one.
+        breaks = breaks[np.append(True, np.diff(breaks) > 1e-9 * (hi - lo))]
         middle = (breaks[1:] + breaks[:-1]) / 2
         at = np.searchsorted(lower, middle) - 1
         if ((at < 0) | (middle > upper[at])).any():
