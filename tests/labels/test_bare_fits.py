@@ -121,6 +121,10 @@ def test_what_happened_is_told(tmp_path) -> None:
     at = {"x": [1.0, 20.0, 44.0], "y": 3.0, "t": [5.0, 6.0]}
     np.testing.assert_allclose(opened.predict(at), field.predict(at), rtol=1e-12)
     np.testing.assert_allclose(opened.stderr(at), field.stderr(at), rtol=1e-12)
+    slope = opened.derivative(at, x=1)
+    over = float(slope.attrs["comment"].removeprefix("a difference over ").removesuffix(" of x"))
+    there, back = (field.predict(at | {"x": np.add(at["x"], side * over / 2)}) for side in (1, -1))
+    np.testing.assert_allclose(slope, (there.values - back.values) / over, rtol=0.01)
 
 
 def test_constant_data_are_constant() -> None:

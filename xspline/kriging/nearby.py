@@ -439,12 +439,17 @@ class Nearby:
         stretch = _stretch(freedom + size) / _stretch(np.array(self.degrees))
         return np.asarray((freedom * scale + size * mean) / (freedom + size) * stretch**2)
 
+    @property
+    def differences(self) -> Array:
+        """Over what distance along each coordinate a derivative is a difference, [d]."""
+        sloped = all(float(model.smoothness.min()) > 1 for _, model in self.models)
+        return self.steps / (8 if sloped else 1)
+
     def _stencil(self, orders: Mapping[int, int]) -> tuple[Array, Array]:
         """Return offsets [s, d] and factors [s] whose combination of values is a derivative."""
         offsets, factors = [np.zeros(self.places.coordinates)], [1.0]
-        sloped = all(float(model.smoothness.min()) > 1 for _, model in self.models)
         for j, order in orders.items():
-            step = self.steps[j] / (8 if sloped else 1)
+            step = self.differences[j]
             for _ in range(order):
                 half = np.zeros(self.places.coordinates)
                 half[j] = step / 2

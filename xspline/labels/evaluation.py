@@ -213,6 +213,10 @@ def labelled(
     attrs = attributes(units, long_name, variable.history, call)
     if variable.standard_name and not (orders or selected or stderr):
         attrs["standard_name"] = variable.standard_name
+    if orders and fit.whole is not None and fit.whole.first is not None:
+        steps = dict(zip(fit.whole.names, fit.whole.first.differences, strict=True))
+        over = [f"{steps[c]:.3g} {space.axis(c).units}".rstrip() + f" of {c}" for c in orders]
+        attrs["comment"] = f"a difference over {', '.join(over)}"
     return result.assign_coords(labels | own).assign_attrs(attrs).drop_encoding()
 
 
