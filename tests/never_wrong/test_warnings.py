@@ -159,6 +159,18 @@ def test_no_warning_of_missing_values_even_where_labels_are_missing_too() -> Non
     assert "left out" not in repr(field)
 
 
+@pytest.mark.parametrize("stored", [{"scale_factor": 0.5, "add_offset": 20.0}, {"_FillValue": -999.0}])
+def test_packed_values_that_were_not_decoded_are_told(stored: dict[str, float], tmp_path) -> None:
+    data = wave().where(wave().x > 0.1)
+    data.to_dataset().to_netcdf(tmp_path / "packed.nc", encoding={"u": {"_FillValue": -999.0} | stored})
+    with xr.open_dataset(tmp_path / "packed.nc", mask_and_scale=False) as packed:
+        for own in (packed, packed.load()):
+            with pytest.warns(xs.FitWarning, match=rf"u has the attributes {next(iter(stored))}=.*decode_cf"):
+                own.u.spline.statistics(x=20)
+        xr.decode_cf(packed).u.spline.statistics(x=20)  # as advised: without a warning
+    data.assign_attrs(_FillValue=-999.0, missing_value=np.nan).spline.statistics(x=20)  # no value is that
+
+
 def test_a_domain_that_was_written_down_leaves_out_without_a_warning() -> None:
     field = wave().spline.fit(x=xs.BSpline(20, domain=(0, 0.5)))
     assert "200 observations outside the domain were left out" in repr(field)

@@ -201,6 +201,7 @@ def observations_of(
         )
     observed = []
     for variable in variables:
+        _warn_of_packing(variable)
         own = checked_weights(weights, variable)
         if once is not None:
             own = once if own is None else own * once
@@ -442,6 +443,26 @@ def check_data(data: xr.DataArray) -> None:
         parts = "fit its .real and .imag parts apart"
         hint = parts if data.dtype.kind == "c" else "convert it with .astype(float)"
         raise TypeError(f"{what} has dtype {data.dtype}, which is not a real number; {hint}")
+
+
+def _warn_of_packing(data: xr.DataArray) -> None:
+    """Warn where attributes say that values are packed, or that one of them means that there is none."""
+
+    def is_there(fill: Any) -> bool:
+        known = isinstance(fill, np.number) and not np.isnan(fill)
+        return known and (not data.variable._in_memory or bool((data == fill).any()))
+
+    attrs = data.attrs
+    found = [key for key, usual in (("scale_factor", 1), ("add_offset", 0)) if attrs.get(key, usual) != usual]
+    fills = [key for key in ("_FillValue", "missing_value") if key in attrs]
+    found += [key for key in fills if any(map(is_there, np.ravel(attrs[key])))]
+    if found:
+        named = ", ".join(f"{key}={attrs[key]}" for key in found)
+        warn(
+            f"{data.name or 'the data'} has the attributes {named}, as of packed values, which are fitted as they are; "
+            f"decode them first: ds = xr.decode_cf(ds). If they are decoded, drop these attributes: del "
+            f"data.attrs[{found[0]!r}]"
+        )
 
 
 def _on_host(array: xr.DataArray) -> xr.DataArray:
