@@ -491,6 +491,7 @@ def test_masks_that_are_refused(field: xs.Field, product: xr.DataArray) -> None:
         (lat > 90, "where= marks no label"),
         (-1.0 * (lat > 0), "where= has to be finite and 0 or more"),
         (xr.DataArray([True], dims="lat"), "dimension 'lat' of where= has no labels"),
+        ((0 * lat == 0).expand_dims(longitude=[10.0]), r"has no 'lon'.*\.rename\(longitude='lon'\)"),
         (
             xr.DataArray([True], {"y": [0.0]}),
             r"where= has dimensions \('y',\), and none is a fitted coordinate",

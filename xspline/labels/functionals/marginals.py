@@ -6,6 +6,7 @@ interval, over a cell around each label, over a region of such cells, or the val
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -294,6 +295,13 @@ def check_weights(space: Space, weights: xr.DataArray, what: str, *, positive: b
             f"{what} has dimensions {weights.dims}, and none is a fitted coordinate of one dimension "
             f"({', '.join(space.names)}); name its dimensions as these, with one label each along them"
         )
+    # As latitude for lat: in silence each latitude would be a region.
+    for name, dim in itertools.product(set(space.names) - {*names}, set(map(str, weights.dims)) - {*names}):
+        if min(len(name), len(dim)) >= 3 and (dim.startswith(name) or name.startswith(dim)):
+            raise ValueError(
+                f"{what} has no {name!r}, and {dim!r} is no fitted coordinate: rename it, .rename({dim}={name!r}), "
+                "or if several regions lie along it, to 'region'"
+            )
     if lost := [name for name in names if name not in weights.coords]:
         raise ValueError(
             f"dimension {lost[0]!r} of {what} has no labels; assign them: .assign_coords({lost[0]}=...)"
