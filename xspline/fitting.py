@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -349,10 +350,10 @@ def recover(
     """Estimate the constants of an equation from data, in a space that suits both.
 
     Along each coordinate a B-spline of two degrees more than the highest derivative of the equation, with as many knot
-    cells as :func:`fit` without bases would take functions, or fewer where a search for the constants would take more
-    than ten seconds. Where errors are withheld because the knots of a coordinate do not resolve the field, as at a
-    shock, that coordinate has twice as many, up to one function a label. For another space write
-    ``fit(data, x=..., t=...).recover(equation)``.
+    cells as :func:`fit` without bases would take functions; fewer where there would be more functions than
+    observations, or a search for the constants would take more than ten seconds. Where errors are withheld because the
+    knots of a coordinate do not resolve the field, as at a shock, that coordinate has twice as many, up to one function
+    a label. For another space write ``fit(data, x=..., t=...).recover(equation)``.
 
     Parameters
     ----------
@@ -494,7 +495,8 @@ def _answered(
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
     cells = {n: given.get(n, data[n].size // 2) for n in names}
-    bases = bases_for(trial.space, cells, equations)
+    observations = math.prod(data.sizes[dim] for dim in {dim for n in names for dim in data[n].dims})
+    bases = bases_for(trial.space, cells, equations, observations)
     while True:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -503,7 +505,7 @@ def _answered(
         finer = bases
         if name := constants.attrs.get("limited_by", ""):
             cells = {**cells, name: min(2 * cells[name], data[name].size - bases[name].degree)}
-            finer = bases_for(trial.space, cells, equations)
+            finer = bases_for(trial.space, cells, equations, observations)
         if not name or (finer[name].size or 0) <= (bases[name].size or 0):
             for own in caught:
                 warnings.warn_explicit(own.message, own.category, own.filename, own.lineno)

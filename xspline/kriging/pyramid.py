@@ -237,9 +237,10 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
 
     Squared differences of near values are fitted by a plane in the distances along each axis, whose slopes say how
     far one has to go along each for the same change. What is near follows from the answer, so this is repeated; each
-    axis in turn is taken for a shorter one, or pairs along an axis of large changes would never be near. Axes with
-    one number in `links` [D] have one width. Where the first two axes span a sphere (`is_round`), the third is
-    its axis and has no larger width, or places on both hemispheres would be near each other.
+    axis in turn is taken for a shorter one, or pairs along an axis of large changes would never be near, and no width
+    is far below the distance of different places along it. Axes with one number in `links` [D] have one width. Where
+    the first two axes span a sphere (`is_round`), the third is its axis and has no larger width, or places on both
+    hemispheres would be near each other.
     """
     sampled = np.random.default_rng(0).permutation(len(places))[:SAMPLED]
     axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]
@@ -262,12 +263,26 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
     scaled = places / widths[links]
     apart = np.median(_tree(scaled).query(scaled[sampled], [min(2, len(places))])[0])
     if apart > 1e-8:
-        return _rounded(widths[links] * apart)
+        # Different places are apart by two widths of the next level at most. Of stations that differ by offsets windows
+        # would be those of one, and withheld ones covered in 87 % (with 3, 6, 9, 24 widths in 91, 93, 91, 86 %).
+        least = [_distance(places[:, own]) / (2 * WIDER) if len(axes) > 1 else 0.0 for own in axes]
+        widths = np.maximum(widths * apart, least)
+        if is_round:
+            widths[1] = min(widths[:2])
+        return _rounded(widths[links])
     different, place = np.unique(places, axis=0, return_inverse=True)
     if len(different) == len(places):
         return _rounded(widths[links])  # records twice, rounded to float32
     means = np.bincount(place.ravel(), values) / np.bincount(place.ravel())
     return metric_of(different, means, links, is_round=is_round)
+
+
+def _distance(places: Array) -> float:
+    """Return the median distance of different places [n, d] from the nearest other one; 0 where all are equal."""
+    code = (places * np.sqrt(np.arange(2.0, 2.0 + places.shape[1]))).sum(axis=1)
+    different = places[np.unique(code, return_index=True)[1]]
+    some = np.random.default_rng(0).permutation(len(different))[:SAMPLED]
+    return float(np.median(_tree(different).query(different[some], [min(2, len(different))])[0]))
 
 
 def _rounded(widths: Array) -> Array:

@@ -208,12 +208,15 @@ def constrain(
     return constrained(_fitted(field), parse_all(equation, names, with_parameters=False), names, given, call)
 
 
-def bases_for(space: Space, cells: Mapping[str, int], equations: Sequence[Equation]) -> dict[str, BSpline]:
+def bases_for(
+    space: Space, cells: Mapping[str, int], equations: Sequence[Equation], observations: int
+) -> dict[str, BSpline]:
     """Return B-splines in which the constants of equations can be found.
 
     Each has two degrees more than the highest derivative along its coordinate, at least 3, and as many cells as are
-    requested. Where a search in a band that wide would take more than `SECONDS` on one core, all coordinates have fewer
-    cells by one factor. The number of cells is even, so that every second knot can be left out. `space` has the
+    requested. Where there would be more functions than observations, so that noise passes for initial and boundary
+    values, or a search in a band that wide would take more than `SECONDS` on one core, all coordinates have fewer cells
+    by one factor. The number of cells is even, so that every second knot can be left out. `space` has the
     coordinates of the data, whatever its bases, and `cells` are the knot cells that the labels of each coordinate
     support.
     """
@@ -233,7 +236,8 @@ def bases_for(space: Space, cells: Mapping[str, int], equations: Sequence[Equati
             for n, goes_round in zip(space.names, space.frame.periodic, strict=True)
         ]
         flops = COSTS.search_steps * size * min(widths) ** 2
-        if flops <= SECONDS * COSTS.flops_per_second or max(own.values()) == fewest:
+        few = math.prod(sizes.values()) <= observations
+        if (few and flops <= SECONDS * COSTS.flops_per_second) or max(own.values()) == fewest:
             return {n: BSpline(sizes[n], degrees[n]) for n in space.names}
         factor *= 0.95
 
