@@ -3,8 +3,8 @@
 Parts: simulated fields, against kriging; very few values; trends under errors that last, against generalised least
 squares, of fits whose errors remember, and of errors that are alike in space too; intervals of whole curves, of several
 levels and of new observations, and false discoveries; means over a box, their differences and trends; institutions
-that differ; and, older, B-splines that are asked for by name. Each says of itself what it measures, and against
-what.
+that differ; stations of a network that differ by offsets; and, older, B-splines that are asked for by name. Each says
+of itself what it measures, and against what.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from benchmarks.coverage import (
     institutions,
     intervals,
     means,
+    networks,
     older,
     remembered,
     simulations,
@@ -33,6 +34,7 @@ PARTS = {
     "intervals": intervals,
     "means": means,
     "holders": institutions,
+    "networks": networks,
     "older": older,
 }
 DRAWS, REPLICATES, QUICK = 35, 200, 2
@@ -46,7 +48,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replicates",
         type=int,
-        help=f"of the other parts (default: {REPLICATES}, of a region a quarter; --quick: {QUICK})",
+        help=f"of the other parts (default: {REPLICATES}, of a region a quarter, of networks an eighth; --quick: "
+        f"{QUICK})",
     )
 
 
