@@ -232,15 +232,15 @@ def _tree(places: Array) -> cKDTree:
     return cKDTree(places, leafsize=80, compact_nodes=False, balanced_tree=False)
 
 
-def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> Array:
+def metric_of(places: Array, values: Array, links: Index, *, is_round: bool, limited: bool = True) -> Array:
     """Return widths [D] over which values change alike, of a cell that holds about one observation.
 
     Squared differences of near values are fitted by a plane in the distances along each axis, whose slopes say how
     far one has to go along each for the same change. What is near follows from the answer, so this is repeated; each
-    axis in turn is taken for a shorter one, or pairs along an axis of large changes would never be near, and no width
-    is far below the distance of different places along it. Axes with one number in `links` [D] have one width. Where
-    the first two axes span a sphere (`is_round`), the third is its axis and has no larger width, or places on both
-    hemispheres would be near each other.
+    axis in turn is taken for a shorter one, or pairs along an axis of large changes would never be near, and if
+    `limited` no width is far below the distance of different places along it. Axes with one number in `links` [D] have
+    one width. Where the first two axes span a sphere (`is_round`), the third is its axis and has no larger width, or
+    places on both hemispheres would be near each other.
     """
     sampled = np.random.default_rng(0).permutation(len(places))[:SAMPLED]
     axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]
@@ -266,7 +266,9 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
         # Different places are apart by two widths of the next level at most. Of stations that differ by offsets windows
         # would be those of one, and withheld ones covered in 83 % in place of 88 (`benchmarks coverage`; of other draws
         # in 87 %, with 3, 6, 9, 24 widths in 91, 93, 91, 86 %).
-        least = [_distance(places[:, own]) / (2 * WIDER) if len(axes) > 1 else 0.0 for own in axes]
+        least = [
+            _distance(places[:, own]) / (2 * WIDER) if limited and len(axes) > 1 else 0.0 for own in axes
+        ]
         widths = np.maximum(widths * apart, least)
         if is_round:
             widths[1] = min(widths[:2])
@@ -275,7 +277,7 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
     if len(different) == len(places):
         return _rounded(widths[links])  # records twice, rounded to float32
     means = np.bincount(place.ravel(), values) / np.bincount(place.ravel())
-    return metric_of(different, means, links, is_round=is_round)
+    return metric_of(different, means, links, is_round=is_round, limited=limited)
 
 
 def _distance(places: Array) -> float:
