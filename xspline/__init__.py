@@ -11,8 +11,9 @@ from xspline import synthetic
 from xspline.execution import ClusterLostError, Plan, WorkerMemoryError
 from xspline.fitting import constrain, discover, fit, plan, recover, space, statistics
 from xspline.labels.derivatives import EARTH_RADIUS
-from xspline.labels.field import Field, merge_models, open_field
+from xspline.labels.field import Field, open_field
 from xspline.labels.field_base import Draws
+from xspline.labels.merging import merge_models
 from xspline.labels.read.memory import AR1
 from xspline.labels.report.check import FitCheck
 from xspline.labels.report.disclosure import Disclosure

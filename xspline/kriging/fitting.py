@@ -88,6 +88,7 @@ def as_one(members: Sequence[Observed], places: Places) -> float:
         return 1.0
     at = places(largest.coordinates)
     some = np.sort(np.random.default_rng(0).permutation(values.size)[:TAKEN])  # enough for the shape of cells
+    # What varies as one is seen at any width: wider cells make season and trend of the README's field rougher.
     metric = metric_of(at[some], values[some], places.links, is_round=places.is_round, limited=False)
     grid = Grid(metric * (some.size / values.size) ** (1 / places.coordinates), at.min(axis=0))
     cells = cells_beyond(Level.of(at, values, weights), grid)[-1]
