@@ -207,6 +207,7 @@ def test_cycles_are_selected_by_their_periods(periods: tuple[str, str] | tuple[f
     both, trend = field.select(t=xs.Fourier), field.select(t=xs.Polynomial)
     np.testing.assert_allclose(long.predict() + short.predict(), both.predict(), atol=1e-12)
     np.testing.assert_allclose(both.predict() + trend.predict(), field.predict(), atol=1e-12)
+    assert f"only {periods[1]} of 't'" in repr(short) and "only" not in repr(field)
     assert np.count_nonzero(short.coefficients) == 2 and np.count_nonzero(long.coefficients) == 4
     xr.testing.assert_identical(both.select(t=periods[1]).coefficients, short.coefficients)
     with pytest.raises(ValueError, match="'t' has no term 50h"):

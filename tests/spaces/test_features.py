@@ -142,9 +142,11 @@ def test_a_union_is_its_terms_with_one_constant() -> None:
 
 def test_two_periods_have_two_names() -> None:
     features = features_of(Fourier(1, 1.0) + Fourier(1, 0.3))
-    assert features.labels() == ["const", "cos1", "sin1", "cos1.2", "sin1.2"]
+    assert features.labels() == ["const", "cos1(1.0)", "sin1(1.0)", "cos1(0.3)", "sin1(0.3)"]
     x = np.linspace(0, 2, 17)
     np.testing.assert_allclose(features.design(x)[:, 3], np.cos(2 * np.pi * x / 0.3), atol=1e-13)
+    tides = features_of(Fourier(1, "year") + Fourier(1, "44714.16s"), TIME)
+    assert tides.labels()[1::2] == ["cos1(365.2425D)", "cos1(12.4206h)"]
 
 
 def test_a_trend_over_decades_and_a_circle_of_months() -> None:

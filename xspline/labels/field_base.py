@@ -457,7 +457,8 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         ----------
         function
             Its name, as ``field.space.coefficient_labels("time")`` has it: that of an index of ``xs.Regressors``,
-            ``step``, ``trend1`` of ``xs.PiecewiseLinear``, ``x1`` of ``xs.Polynomial``, ``cos1`` of ``xs.Fourier``.
+            ``step``, ``trend1`` of ``xs.PiecewiseLinear``, ``x1`` of ``xs.Polynomial``, ``cos1`` of ``xs.Fourier``,
+            ``cos1(12.42h)`` of one of several.
         at, chunks, **coords
             Labels of the other coordinates, as for :meth:`predict`; those that were fitted by default.
         stderr

@@ -27,7 +27,7 @@ from xspline.spaces.basis import (
 )
 from xspline.spaces.bspline import LocalSpline, SplineTerm, periodic_knots
 from xspline.spaces.features import Features, Global, Harmonics, Legendre, frozen
-from xspline.spaces.instants import seconds_of_duration
+from xspline.spaces.instants import brief_duration, seconds_of_duration
 
 
 def as_basis(value: Any) -> Basis:
@@ -328,6 +328,10 @@ class Fourier(Basis):
     def term(self, axis: Axis, with_constant: bool = True, suffix: str = "") -> Harmonics:
         period = axis.duration(self.period, "period")
         return Harmonics(period, self.harmonics, with_constant, suffix, math.fmod(axis.epoch, period))
+
+    def suffix(self, number: int) -> str:
+        is_text = isinstance(self.period, str)
+        return f"({brief_duration(self.period) if is_text else self.period})"
 
     def integral_range(self, axis: Axis) -> Extent:
         if self.domain is None:

@@ -111,6 +111,10 @@ class Basis(NotAnArray):
         """The functions of a bound basis as one term of several; `suffix` ends their names."""
         raise NotImplementedError
 
+    def suffix(self, number: int) -> str:
+        """What ends names of functions of one of several terms of a kind, counted from 0."""
+        return f".{number + 1}" if number else ""
+
     def integral_range(self, axis: Axis) -> Extent:
         """Range of the integrals of a roughness penalty, of a bound basis: its domain, else its period."""
         if self.domain is None:
@@ -313,9 +317,9 @@ class Union(Basis):
 
     def _numeric(self, axis: Axis) -> Features:
         terms = []
-        for i, term in enumerate(self.terms):
-            same_kind = sum(type(other) is type(term) for other in self.terms[:i])
-            suffix = f".{same_kind + 1}" if same_kind else ""
+        for term in self.terms:
+            same_kind = [other for other in self.terms if type(other) is type(term)]
+            suffix = term.suffix(same_kind.index(term)) if len(same_kind) > 1 else ""
             terms.append(term.term(axis, term is self._constant_term, suffix))
         functions = [function for term in terms for function in term.names]
         if twice := [function for function in functions if functions.count(function) > 1]:

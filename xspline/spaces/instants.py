@@ -183,7 +183,15 @@ def seconds_of_duration(value: Any, calendar: str | None) -> float:
     raise TypeError(f"{value!r} is not a length of time; {_USE}")
 
 
-# --- seconds to labels
+# --- seconds to labels and texts
+
+
+def brief_duration(text: str) -> str:
+    """The same length of time in the longest unit that it is one of, such as 365.2425D for 31556952.0s."""
+    x = seconds_of_duration(text, None)
+    units = [unit for unit in ("D", "h", "min", "s") if x >= SECONDS[unit]]
+    texts = [f"{x / float(SECONDS[unit]):.15g}{unit}" for unit in units]
+    return next((t for t in texts if len(t) <= len(text) and seconds_of_duration(t, None) == x), text)
 
 
 # int64 nanoseconds end in 2262; one second is left for the rounding.

@@ -20,9 +20,9 @@ from numba.extending import lower_builtin, models, register_model, type_callable
 from xspline.kernels.block import Floats
 
 LANES = 8  # numbers: the widest registers of today hold 64 bytes
-# Lines of values at a time: their sums, 8 KiB for four functions, and errors stay in a core's cache; 512 saves nothing
-# (`benchmarks coverage --parts ar1`).
-COLUMNS = 256
+# Lines of values at a time: their sums, 16 KiB for four functions, and errors stay in a core's cache. Sums of float32
+# values take 12 % longer with 256 and as long with 1024 (`benchmarks coverage --parts ar1`).
+COLUMNS = 512
 
 
 def get(array: Floats, place: int) -> float:
