@@ -95,6 +95,18 @@ def test_errors_are_calibrated_where_neighbours_are_calm_and_where_they_are_not(
     assert (Nearby.from_arrays(arrays, meta, None).calibration(left, scales) == [calm, front]).all()
 
 
+def test_intervals_of_new_observations_hold_them_whatever_the_noise_is_like() -> None:
+    """Errors of ±.5 in 15 % of observations: by the variance of the noise, 86 % would be held."""
+    rng, x = np.random.default_rng(0), np.linspace(0, 6, 60)
+    noise = rng.choice([-0.5, 0.0, 0.5], (60, 60), p=[0.075, 0.85, 0.075])
+    noise += 0.05 * rng.standard_normal((60, 60))
+    data = xr.DataArray(np.sin(x)[:, None] * np.cos(x) + noise, {"x": x, "y": x}, ("x", "y"), "u")
+    seen = rng.random((60, 60)) < 0.8
+    ends = data.where(seen).spline.fit().interval(new=True)
+    held = ((ends.lower <= data) & (data <= ends.upper)).values[~seen]
+    assert 0.93 < held.mean() < 0.98
+
+
 @pytest.mark.parametrize(("square", "noise"), [(9, 0.03), (4, 0.3)])
 def test_noise_of_a_smooth_field_is_told(square: float, noise: float) -> None:
     """A covariance with slopes at most takes it for a rough part of the field: the truth is held in 5, 65 %."""

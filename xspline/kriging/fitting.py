@@ -258,10 +258,14 @@ def _calibrated(field: Nearby, inner: Index) -> tuple[float, Nearby]:
     """
     if field.is_dense:
         return 0.0, field
-    own = np.random.default_rng(1).permutation(inner)[:WITHHELD]
-    p, alone, blocks = field.pyramid, np.ones(1), np.arange(own.size + 1)
+    shuffled, p, alone = np.random.default_rng(1).permutation(inner), field.pyramid, np.ones(1)
+    # Of fewer than 20 errors, none is among the largest 5 %.
+    number = min(QUARTERS, max(shuffled[:WITHHELD].size // 20, 1)) if field.freedom < UNIFORM else 1
     wrong, knots = 0.0, []
     for distance in DISTANCES:
+        # Most places that are asked for are among observations: of these, quantiles are known twice as well.
+        own = shuffled[: 4 * WITHHELD if distance < 1 else WITHHELD]
+        blocks = np.arange(own.size + 1)
         near = p.neighbours(p.places[own], NEIGHBOURS, distance)
         if near[1].min() == 0:
             break
@@ -272,19 +276,21 @@ def _calibrated(field: Nearby, inner: Index) -> tuple[float, Nearby]:
         wrong += weight * math.log(max(float(away.mean()), 1e-300))
         error = away / np.sqrt(combined.variance + noise)
         share = combined.variance / (combined.variance + noise)
-        # Of fewer than 20 errors, none is among the largest 5 %.
-        count = min(QUARTERS, max(own.size // 20, 1)) if field.freedom < UNIFORM else 1
-        parts = np.array_split(np.argsort(combined.scale), count)
+        parts = np.array_split(np.argsort(combined.scale), number)
         for part in parts:
-            stretch = float(np.quantile(error[part], 0.95)) / NORMAL
-            stretch = math.sqrt(1 + (stretch**2 - 1) * float(np.median(share[part])))
+            beyond = (float(np.quantile(error[part], 0.95)) / NORMAL) ** 2 - 1
             # Gaps have other shapes than those made here, so errors across gaps are never shortened.
-            stretch = stretch if distance < 1 else max(stretch, 1.0)
-            left, scale = np.median(combined.left[part]), np.median(combined.scale[part])
-            knots.append((math.log(max(left, 1e-12)), math.log(max(scale, 1e-300)), stretch))
+            beyond = beyond if distance < 1 else max(beyond, 0.0)
+            of_field = float(np.median(share[part]))
+            # The noise of new observations takes what the field leaves, so that the errors of both are right.
+            factors = (math.sqrt(max(1 + beyond * x, 0.0)) for x in (of_field, 1 + of_field))
+            # Single missing values have factors of their own: nine in ten know as much as this.
+            left = np.quantile(combined.left[part], 0.9 if distance < 1 else 0.5)
+            scale = np.median(combined.scale[part])
+            knots.append((math.log(max(left, 1e-12)), math.log(max(scale, 1e-300)), *factors))
     if not knots:
         return wrong, field
-    by_quarter = np.array(knots).reshape(-1, len(parts), 3).swapaxes(0, 1)  # [quarter, knot, 3], near to far
+    by_quarter = np.array(knots).reshape(-1, number, 4).swapaxes(0, 1)  # [quarter, knot, 4], near to far
     order = np.argsort(by_quarter[..., 0], axis=1, kind="stable")
     by_quarter = np.take_along_axis(by_quarter, order[..., None], axis=1)
     return wrong, replace(field, calibration=Calibration(*np.moveaxis(by_quarter, -1, 0)))

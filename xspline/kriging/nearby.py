@@ -50,6 +50,7 @@ class Predicted(NamedTuple):
     variance: Array  # [n], such that ±1.96 roots of it are an interval of 95 %
     trust: Array  # [n], the weights of the observations, added up: about 1 among them and 0 far away
     relative_noise: Array  # [n], variance of an observation there about the field, over that of all
+    new_noise: Array  # [n], the same, as withheld observations have it
 
 
 class Combined(NamedTuple):
@@ -68,12 +69,23 @@ class Calibration(NamedTuple):
 
     left: Array  # [K, M], logarithms of the share of a variance that is left, ascending
     scales: Array  # [K, M], logarithms of local scales, ascending with K
-    stretches: Array  # [K, M]
+    stretches: Array  # [K, M], of errors of the field
+    noises: Array  # [K, M], of the noise of a new observation
 
     def __call__(self, left: Array, scale: Array) -> Array:
         """Return the factor of errors, given what is left of the variance, and the local scale."""
+        return self._between(self.stretches, left, scale)
+
+    def noise(self, left: Array, scale: Array) -> Array:
+        """Return the factor of the noise of a new observation, given the same."""
+        return self._between(self.noises, left, scale)
+
+    def _between(self, factors: Array, left: Array, scale: Array) -> Array:
         at, own = np.log(np.maximum(left, 1e-12)), np.log(np.maximum(scale, np.finfo(float).tiny))
-        knots = [(np.interp(at, x, s), np.interp(at, x, y)) for x, s, y in zip(*self, strict=True)]
+        knots = [
+            (np.interp(at, x, s), np.interp(at, x, y))
+            for x, s, y in zip(self.left, self.scales, factors, strict=True)
+        ]
         out = knots[0][1]
         for (low, less), (high, more) in itertools.pairwise(knots):
             out = out + np.clip((own - low) / np.maximum(high - low, 1e-9), 0, 1) * (more - less)
@@ -81,7 +93,7 @@ class Calibration(NamedTuple):
 
 
 #: Errors are as the model says.
-MODELLED = Calibration(*np.array([[[0.0]], [[0.0]], [[1.0]]]))
+MODELLED = Calibration(*np.array([[[0.0]], [[0.0]], [[1.0]], [[1.0]]]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +179,7 @@ class Nearby:
         derivative along each coordinate that has one.
         """
         n, p = len(coordinates), self.pyramid
-        out = np.zeros((4, n))
+        out = np.zeros((5, n))
         if n == 0:
             return Predicted(*out)
         offsets, factors = self._stencil(orders)
@@ -181,7 +193,8 @@ class Nearby:
             near = p.neighbours(centres[first:last], self.wanted)
             combined = self.combined(near, targets[own], factors, blocks, with_variance)
             variance = combined.variance * self.calibration(combined.left, combined.scale) ** 2
-            out[:, order[own]] = combined.mean, variance, combined.trust, combined.relative
+            new = combined.relative * self.calibration.noise(combined.left, combined.scale) ** 2
+            out[:, order[own]] = combined.mean, variance, combined.trust, combined.relative, new
         return Predicted(*out)
 
     @property

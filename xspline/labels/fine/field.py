@@ -221,7 +221,7 @@ class Fine:
                 mean[where] = 0.0
                 continue
             predicted = member.predict(points, orders, with_variance=with_variance)
-            mean[where], variance[where], trust[where], noise[where] = predicted
+            mean[where], variance[where], trust[where], _, noise[where] = predicted
         return (mean, variance, trust, noise) if with_variance else mean
 
     def _near(self, *columns: Array, distance: float) -> Array:

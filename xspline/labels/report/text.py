@@ -130,7 +130,9 @@ class FieldText:
     @property
     def _notes(self) -> list[str]:
         """What a user may not have expected: the batch, what was left out, and what is worth a look."""
-        selected = [f"only {term} of {name!r}" for f in self.fits.values() for name, term in f.selected.items()]
+        selected = [
+            f"only {term} of {name!r}" for f in self.fits.values() for name, term in f.selected.items()
+        ]
         batches = [findings.batch_text(fit, self._members) for fit in self.fits.values()]
         concerns = [
             f"{name}: {finding.text}" if len(self.fits) > 1 else finding.text
