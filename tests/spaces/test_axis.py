@@ -88,6 +88,19 @@ def test_partial_dates_are_their_first_instant() -> None:
     partial = ["2010", "2010-01", "2010-01-15", "2010-01-15T06", "2010-01-15T06:30", "2010-01-15 06:30:15"]
     expected = [np.datetime64(text.replace(" ", "T"), "s").astype(int) for text in partial]
     assert TIME.to_float(partial).tolist() == expected
+    compact = [text.replace("-", "") for text in partial]
+    assert TIME.to_float(compact).tolist() == expected and Axis.infer("t", compact[2:3]) == Axis.infer(
+        "t", "2010"
+    )
+
+
+@pytest.mark.parametrize("text", ["+12000-01-01T00:00:00", "-200-03-15T06:00:00"])
+def test_years_of_more_than_four_digits_have_a_sign(text: str) -> None:
+    assert TIME.text(TIME.to_float(text).item()) == text
+    with pytest.raises(ValueError, match="'12000' is not an ISO date"):
+        TIME.to_float("12000")
+    with pytest.raises(ValueError, match="'20101331' is not a date of the standard calendar"):
+        TIME.to_float("20101331")
 
 
 @pytest.mark.parametrize("calendar", CALENDARS)

@@ -75,8 +75,9 @@ class Axis:
     def to_float(self, labels: Any) -> Floats:
         """Labels as float64 of the same shape: numbers, or seconds; missing labels are NaN.
 
-        Times may be datetime64 of any unit, cftime dates of the calendar, datetimes and ISO strings (a
-        partial date is its first instant); timedeltas may be timedelta64, datetime.timedelta and "6h".
+        Times may be datetime64 of any unit, cftime dates of the calendar, datetimes and ISO strings like "2010-01-15"
+        or "20100115" (a partial date is its first instant, a year of more than four digits has a sign); timedeltas may
+        be timedelta64, datetime.timedelta and "6h".
 
         Raises
         ------
@@ -184,7 +185,7 @@ class Axis:
         is_length = text in ("year", "day") or instants.DURATION.fullmatch(text)
         if array.dtype.kind == "m" or isinstance(label, datetime.timedelta | np.timedelta64) or is_length:
             return cls("timedelta", role="time")
-        is_date = instants.INSTANT.fullmatch(text)
+        is_date = instants.INSTANT.fullmatch(instants.extended(text))
         if array.dtype.kind == "M" or isinstance(label, datetime.date | np.datetime64) or is_date:
             return cls("time", role="time")
         if label is None or _is_number(label):

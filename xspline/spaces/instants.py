@@ -55,11 +55,16 @@ _FINE = {"ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as"
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 DURATION = re.compile(rf"\s*({_NUMBER})\s*({'|'.join(sorted(SECONDS, key=len, reverse=True))})\s*")
 INSTANT = re.compile(
-    r"""\s* ([+-]?\d{4,}) (?: -(\d{1,2}) (?: -(\d{1,2})                         # date
+    r"""\s* (\d{4} | [+-]\d{3,}) (?: -(\d{1,2}) (?: -(\d{1,2})                         # date
             (?: [T\ ](\d{1,2}) (?: :(\d{1,2}) (?: :(\d{1,2}) (\.\d*)? )? )? )? )? )?  # clock
         Z? \s*""",
     re.VERBOSE,
 )
+
+
+def extended(text: str) -> str:
+    """The text of an instant with the hyphens of its date, "2000-06-01" for "20000601"; others as they are."""
+    return re.sub(r"^(\s*\d{4})(\d\d)(\d\d)?(?=[T Z]|$)", lambda m: "-".join(filter(None, m.groups())), text)
 
 
 def canonical_calendar(calendar: str) -> str:
@@ -134,12 +139,13 @@ def _check_calendar(given: str, wanted: str, label: Any) -> None:
 
 def _seconds_of_text(text: str, calendar: str, epoch: int) -> float:
     """An ISO string to seconds since the epoch; what it leaves out is the first instant."""
-    match = INSTANT.fullmatch(text)
+    match = INSTANT.fullmatch(extended(text))
     if match is None:
         if text.strip() in ("NaT", "nan", ""):
             return np.nan
         raise ValueError(
-            f"{text!r} is not an ISO date such as '2010-01-15' or '2010-01-15T06:00'; times are UTC"
+            f"{text!r} is not an ISO date such as '2010-01-15' or '2010-01-15T06:00'; times are UTC, and "
+            "years of more than four digits have a sign"
         )
     numbers = [int(part) if part else None for part in match.groups()[:6]]
     first_instant = (0, 1, 1, 0, 0, 0)
@@ -244,11 +250,13 @@ def text_of_seconds(x: float, calendar: str, epoch: int = 0) -> str:
         fraction = next(exact, f"{part:.24f}")[1:]
     whole += epoch
     if calendar == STANDARD:
-        return f"{np.datetime64(whole, 's')}{fraction}"
-    days, rest = divmod(whole, DAY)
-    date = cftime.num2date(days, "days since 1970-01-01", calendar=calendar)
-    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
-    return f"{date.year:04d}-{date.month:02d}-{date.day:02d}T{clock}{fraction}"
+        text = str(np.datetime64(whole, "s"))
+    else:
+        days, rest = divmod(whole, DAY)
+        date = cftime.num2date(days, "days since 1970-01-01", calendar=calendar)
+        clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
+        text = f"{date.year:04d}-{date.month:02d}-{date.day:02d}T{clock}"
+    return f"{'+' * text[:5].isdigit()}{text}{fraction}"  # a year of more than four digits has a sign
 
 
 def plain_text(label: Any) -> Any:
