@@ -329,6 +329,8 @@ def test_masks_in_time() -> None:
     season = winters.spline.fit(time=xs.BSpline(12, period="year"), penalty=1e-3)
     far = season.predict(time=["2050-01-15", "2050-06-15", "1950-12-31"], mask="data")
     np.testing.assert_array_equal(far.notnull(), [True, False, True])
+    waves = winters.spline.fit(time=xs.BSpline(6, period="year"), penalty=1e-3)
+    assert waves.predict(mask="data").equals(waves.predict())
     lead = winters.assign_coords(time=time - time[0]).rename(time="lead")
     for own in (winters, winters.convert_calendar("noleap", use_cftime=True), lead):
         field = own.spline.fit({own.dims[0]: xs.BSpline(40)}, penalty=1e-3)

@@ -15,7 +15,7 @@ import numpy as np
 from xspline import notebook
 from xspline.arguments import brief, is_by_name
 from xspline.spaces.axis import Axis
-from xspline.spaces.bases import BSpline, Fourier, Polynomial, as_basis
+from xspline.spaces.bases import BSpline, Fourier, as_basis
 from xspline.spaces.basis import Basis, Extent, coordinate_in_errors, range_of, stored, terms_of
 from xspline.spaces.bspline import LocalSpline
 from xspline.spaces.conversions import degrees_in
@@ -411,7 +411,9 @@ class Space:
                 period = hi - lo if f.periodic else None
                 bases[name] = BSpline(degree=0, knots=tuple(knots.tolist()), period=period)
             elif isinstance(f, Global):
-                bases[name] = Polynomial(0, domain=f.span)
+                lo, hi = f.span  # of what has no domain one period, which goes on
+                period = hi - lo if f.domain is None else None
+                bases[name] = BSpline(1, degree=0, domain=f.span, period=period)
         return Space(bases, axes=dict.fromkeys(self.names, Axis()))
 
     # --- text
