@@ -81,10 +81,12 @@ def test_merge_models_takes_fields(given: Any) -> None:
         ),
         (pd.period_range("2000-01", periods=50, freq="M"), r"'x' holds periods, .*\.to_timestamp\(\)"),
         (pd.interval_range(0, 50), r"'x' holds intervals; take their middles, .*ds\.indexes\['x'\]\.mid"),
+        (np.full(50, "2000-01-31"), r"'x' holds texts of dates, .*ds\['x'\]\.astype\(\"datetime64\[ns\]\"\)"),
+        (np.full(50, "20000131"), r"'x' holds texts of dates, .*=pandas\.to_datetime\(ds\.indexes\['x'\]\)"),
         (pd.CategoricalIndex(list("abcde") * 10), r"'x' .*(category|object|labels|label)"),
     ],
 )
-def test_labels_that_only_pandas_has(index: pd.Index, message: str) -> None:
+def test_labels_that_only_pandas_has(index: Any, message: str) -> None:
     data = line(x=index)
     with pytest.raises(TypeError, match=message):
         data.spline.fit(x=10)

@@ -13,6 +13,7 @@ import xarray as xr
 from xspline.labels.read.coordinates import units_of
 from xspline.spaces import Axis
 from xspline.spaces.conversions import converted, degrees_in
+from xspline.spaces.instants import INSTANT, extended
 
 _LATITUDE_UNITS = {"degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN"}
 _LONGITUDE_UNITS = {"degrees_east", "degree_east", "degrees_E", "degree_E", "degreesE", "degreeE"}
@@ -94,8 +95,10 @@ def is_date(coordinate: xr.DataArray) -> bool:
 def axis_of(coordinate: xr.DataArray) -> Axis:
     """Return the :class:`~xspline.spaces.Axis` of a coordinate: its kind, calendar, units and CF role."""
     dtype = getattr(coordinate.indexes.get(coordinate.name), "dtype", coordinate.dtype)
-    if not isinstance(dtype, np.dtype):
-        raise TypeError(_of_pandas(str(coordinate.name), str(dtype)))
+    is_text = coordinate.dtype.kind == "U" or str(dtype).startswith("str")
+    label = str(next(coordinate.values.flat, "")) if is_text else ""
+    if not isinstance(dtype, np.dtype) or INSTANT.fullmatch(extended(label)):
+        raise TypeError(_of_pandas(str(coordinate.name), str(dtype), label))
     sample = _sample(coordinate)
     if coordinate.dtype.kind not in "iufbMmO":
         raise TypeError(
@@ -111,9 +114,13 @@ def axis_of(coordinate: xr.DataArray) -> Axis:
     return Axis(units=given, wrap=wrap, role=role)
 
 
-def _of_pandas(name: str, dtype: str) -> str:
-    """Return what is wrong with labels of a type that only pandas has, and what to do."""
-    index = f"ds.indexes[{name!r}]"
+def _of_pandas(name: str, dtype: str, label: str) -> str:
+    """Return what is wrong with labels of a type of pandas, or texts, of which this is the first, and what to do."""
+    index, other = f"ds.indexes[{name!r}]", ("a type of pandas", f"ds[{name!r}].astype(float)")
+    if INSTANT.fullmatch(label):
+        other = ("texts of dates", f'ds[{name!r}].astype("datetime64[ns]")')
+    elif INSTANT.fullmatch(extended(label)):  # NumPy reads 20000601 as a year
+        other = ("texts of dates", f"pandas.to_datetime({index})")
     what, labels = {
         "datetime64": (
             "times of a time zone (all are UTC here)",
@@ -121,7 +128,7 @@ def _of_pandas(name: str, dtype: str) -> str:
         ),
         "period": ("periods, which are no instants", f"{index}.to_timestamp()"),
         "interval": ("intervals; take their middles", f"{index}.mid"),
-    }.get(dtype.partition("[")[0], ("a type of pandas", f"ds[{name!r}].astype(float)"))
+    }.get(dtype.partition("[")[0], other)
     return f"coordinate {name!r} holds {what}, {dtype}: ds.assign_coords({name}={labels})"
 
 
