@@ -117,6 +117,17 @@ def test_a_table_of_several_columns_is_points_not_a_grid(basin: xs.Field) -> Non
     np.testing.assert_array_equal(basin.predict(by_row), points)
 
 
+@pytest.mark.parametrize(
+    "read", [list, pd.Series, lambda t: {"time": t}, lambda t: t.strftime("%Y-%m-%dT%HZ")]
+)
+def test_times_of_a_zone_and_texts_become_instants_in_utc(read: Callable[[pd.DatetimeIndex], Any]) -> None:
+    time = pd.date_range("2000", periods=60, freq="MS")
+    field = xr.DataArray(np.sin(np.arange(60)), {"time": time}, name="u").spline.fit(time=8, penalty=1e-3)
+    target = read(time[3:6].tz_localize("UTC"))
+    at = xr.Dataset(coords=target) if isinstance(target, dict) else {"time": target}
+    assert field.predict(at).time.equals(field.predict(time=time[3:6]).time)
+
+
 @pytest.mark.parametrize("door", DOORS)
 def test_latitude_answers_for_lat_and_says_so(basin: xs.Field, door: str) -> None:
     target = elsewhere()

@@ -106,8 +106,8 @@ def resolve(
                 f"no labels for {name!r} are remembered here; pass at= an object that has them, or {name}=..."
             )
         axis = space.axis(name)
-        if axis.kind != "number" and own.dtype.kind in "US":  # strings become the instants that they name
-            own = own.copy(data=axis.to_label(axis.to_float(own.values)))
+        if axis.kind != "number" and _name_instants(own):
+            own = own.copy(data=axis.to_label(axis.to_float(np.asarray(own.data, dtype=object))))
         labels[name] = own
     dims = list(dict.fromkeys([*(d for c in labels.values() for d in c.dims), *batch_dims]))
     if isinstance(chunks, Mapping):
@@ -241,6 +241,13 @@ def _role(coordinate: xr.DataArray) -> str:
     if is_date(coordinate):
         return "time" if coordinate.attrs.get("standard_name", "time") == "time" else ""
     return role_of(coordinate) if coordinate.dtype.kind in "iuf" else ""
+
+
+def _name_instants(labels: xr.DataArray) -> bool:
+    """Return whether these are texts, or have a time zone: they become the instants, in UTC, that they name."""
+    if labels.dtype == object and labels.chunks is None:
+        return any(isinstance(x, str) or getattr(x, "tzinfo", None) for x in labels.values.flat)
+    return not isinstance(labels.dtype, np.dtype) or labels.dtype.kind in "US"
 
 
 def _as_labels(name: str, value: Any) -> xr.DataArray:
