@@ -36,7 +36,7 @@ REFUSED: dict[str, tuple[Callable[[xr.DataArray], Any], str]] = {
         "weights have to be a DataArray, which says what its dimensions are, not ndarray",
     ),
     "an unknown coordinate": (
-        lambda d: d.spline.fit(latitude=6),
+        lambda d: d.spline.fit(latitude=3),
         r"no coordinate 'latitude'; did you mean 'lat'\? Known: 'time', 'lat', 'lon'",
     ),
     "an unknown dimension": (

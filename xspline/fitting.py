@@ -621,6 +621,10 @@ def _read(
     if isinstance(data, xr.DataArray):
         check_data(data)
     check_arguments(data, by_name, fit)
+    others = data.data_vars if isinstance(data, xr.Dataset) else ()
+    find = partial(coordinate_of, data, default_labels=default_labels, others=others)
+    written = space.names if isinstance(space, Space) else [n for n in by_name if by_name[n] is not None]
+    coordinates = {name: find(name) for name in map(str, written)}  # wrong names are said before wrong bases
     given: Space | dict[str, Basis] | None = space if isinstance(space, Space) else _bases(by_name) or None
     extents: dict[str, tuple[float, float]] = {}
     if given is None and coarse:
@@ -632,11 +636,8 @@ def _read(
             f"seconds={seconds!r} is a budget for numbers of functions that are chosen, and these are given; leave out "
             'one of both. A coordinate called "seconds" goes into a mapping: fit({"seconds": 12})'
         )
-    names = given.names if isinstance(given, Space) else tuple(given)
-    others = data.data_vars if isinstance(data, xr.Dataset) else ()
-    coordinates = {
-        name: coordinate_of(data, name, default_labels=default_labels, others=others) for name in names
-    }
+    if not coordinates:
+        coordinates = {name: find(name) for name in (given.names if isinstance(given, Space) else given)}
     axes = {name: axis_of(c) for name, c in coordinates.items()}
     variables: Iterable[xr.DataArray] = [data] if isinstance(data, xr.DataArray) else []
     if isinstance(data, xr.Dataset):
