@@ -197,7 +197,7 @@ def test_cell_means_of_a_target(field: xs.Field) -> None:
         {"lat_bnds": (("lat", "bnds"), [[-20.0, -4.0], [-4.0, 9.0]])},
         {"lat": ("lat", [-12.0, 2.0], {"bounds": "lat_bnds"}), "lon": [180.0, 190.0]},
     )
-    bounded = field.regrid(target, dims=["lat"], time=["2001"])
+    bounded = field.regrid(target, dims="lat", time=["2001"])
     np.testing.assert_allclose(
         bounded.isel(lat=1),
         field.mean({"lat": (-4, 9)}, lon=[180.0, 190.0], time=["2001"]),
@@ -473,7 +473,7 @@ def test_terms_beside_a_fine_field_have_errors() -> None:
         (lambda f: f.mean("lat", where=3), "where=3 has to be a DataArray of bool or numbers with labels"),
         (lambda f: f.regrid({"lat": [0.0]}), "the cells around the labels of 'lat' are not known"),
         (lambda f: f.regrid({"lat": [0.0, 1.0]}, dims=["depth"]), "no fitted coordinate 'depth'"),
-        (lambda f: f.regrid({"time": ["2001"]}), "regrid.. over no coordinate"),
+        (lambda f: f.regrid({"time": ["2001"]}), "no times; pass dims=, one or more of .*'time'"),
         (lambda f: f.anomaly(dim="depth"), "no fitted coordinate 'depth'"),
         (lambda f: f.anomaly(mean=["time"]), "'time' is averaged over, so that it has no anomaly"),
     ],

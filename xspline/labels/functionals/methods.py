@@ -291,7 +291,7 @@ class WithFunctionals(FieldText, Generic[Data]):
         self,
         target: Any,
         *,
-        dims: Iterable[str] | None = None,
+        dims: str | Iterable[str] | None = None,
         weights: Any = "area",
         stderr: bool = False,
         covariance: bool = False,
@@ -305,8 +305,8 @@ class WithFunctionals(FieldText, Generic[Data]):
             Labels, as `at` of :meth:`predict`, of the middles of cells, which go half-way to the next label, or to the
             CF bounds of the target where it has them. Cells end where the domain does.
         dims
-            Coordinates whose cells are averaged over; None: those of the target that are no times. Of others it is the
-            value at the label.
+            Coordinates whose cells are averaged over, names or one name; None: those of the target that are no times.
+            Of others it is the value at the label.
         weights, stderr, covariance, **options
             As for :meth:`mean`.
 
@@ -326,14 +326,13 @@ class WithFunctionals(FieldText, Generic[Data]):
         space = self.space
         resolved, errors = self._resolved(target, options, [], stderr or covariance)
         given = target.variables if isinstance(target, xr.Dataset) else getattr(target, "coords", target)
-        names = (
-            list(dims)
-            if dims is not None
-            else [n for n in space.names if space.axis(n).kind == "number" and n in given]
-        )
+        if dims is None:
+            dims = [n for n in space.names if space.axis(n).kind == "number" and n in given]
+        names = [dims] if isinstance(dims, str) else list(dims)
         if not names:
             raise ValueError(
-                f"regrid() over no coordinate: target has none of {', '.join(space.names)}; pass dims="
+                "regrid() over no coordinate: without dims= it goes over those of the target that are no times; pass "
+                f"dims=, one or more of {', '.join(map(repr, space.names))}"
             )
         check_names(names, space.names)
         for name in names:
