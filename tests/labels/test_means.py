@@ -308,6 +308,7 @@ def test_independent_fits_and_datasets(product: xr.DataArray) -> None:
     field = pair.spline.fit({"time": SEASONS})  # a fit for each pixel, some without observations
     mean = field.mean("time", stderr=True)
     assert set(mean) == {"sst", "sst_stderr", "other", "other_stderr"} and mean.sst.dims == ("lat", "lon")
+    assert not mean.attrs and mean.other.attrs
     land = product.isnull().all("time")
     assert mean.sst.isnull().equals(land) and mean.sst_stderr.isnull().equals(land)
     np.testing.assert_allclose((mean.other - mean.sst).where(~land, 1.0), 1.0, atol=1e-5)

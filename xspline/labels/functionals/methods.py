@@ -518,9 +518,10 @@ class WithFunctionals(FieldText, Generic[Data]):
         """Return what functionals are of each variable."""
         if requested is None:
             return self._each(lambda fit: made.evaluated(fit, None)[0])
-        device = self._request.device
+        # Only of a single variable are its attributes those of the Dataset.
+        device, single = self._request.device, not self.statistics._is_dataset
         results = [
-            result
+            result.to_dataset(promote_attrs=single)
             for fit in self._solved.values()
             for result in made.evaluated(fit, requested, covariance=covariance, device=device)
         ]
