@@ -136,7 +136,7 @@ class Estimate:
 
 def noise_of(fit: Fit, weight: Any, target: Target) -> xr.DataArray:
     """Return the standard deviation of new observations at labels; ValueError where their weight is not known."""
-    total = fit.total
+    total = fit.statistics.total(fit.name)  # as weights are, whatever errors remember
     if weight is None and fit.levels is not None and np.any(fit.levels.ratio != 1):
         raise ValueError(
             f"new=True: holders of {fit.name!r} have noise of their own; pass the weight of the new observation, 1 for "
