@@ -87,11 +87,10 @@ def _variable_of(data: xr.DataArray | xr.Dataset, coordinate: xr.DataArray, name
         )
     if key in (data.variables if isinstance(data, xr.Dataset) else data.coords):
         return data[key]
-    lost = "the Dataset has no such variable; add it, or pass the ends"
-    if isinstance(data, xr.DataArray):
-        lost = "xarray leaves them out of a DataArray; fit the Dataset, ds[['u']], or pass them"
     raise ValueError(
-        f"coordinate {name!r} names the bounds {key!r}, which are not here: {lost}, support={{{name!r}: ds[{key!r}]}}"
+        f"coordinate {name!r} names the bounds {key!r}, which are not here: xarray leaves them out of ds.u and "
+        f"ds[['u']]; fit the Dataset that holds them, ds.spline.fit(...), or pass them, "
+        f"support={{{name!r}: ds[{key!r}]}}"
     )
 
 
