@@ -282,9 +282,13 @@ def test_an_ar1_is_checked(arguments: dict, message: str) -> None:
 
 def test_parts_that_remember_differently_do_not_merge() -> None:
     data = grid()
-    parts = [xs.statistics(data[:50], agreed(), holder="a", errors=ERRORS)]
-    with pytest.raises(ValueError, match="compute both with the same errors="):
-        xs.merge([*parts, xs.statistics(data[50:], agreed(), holder="b")]).solve(0)
+    mine = xs.statistics(data[:50], agreed(), holder="a", errors=ERRORS)
+    assert f"errors=xs.AR1('time', rho=0.6, lags={LAGS}), " in repr(mine)
+    for errors, text in ((None, "none"), (xs.AR1("time", lags=2), "AR1('time', lags=2)")):
+        other = xs.statistics(data[50:], agreed(), holder="b", errors=errors)
+        for pair in ((mine, other), (other, mine)):
+            with pytest.raises(ValueError, match=rf"{re.escape(text)} in .* with the same errors="):
+                xs.merge(pair)
     odd = [xs.statistics(data[k::2], agreed(), holder=h, errors=ERRORS) for k, h in enumerate("ab")]
     with pytest.raises(ValueError, match=r"two parts alternate along 'time'.*time.year"):
         xs.merge(odd).solve(0)

@@ -23,6 +23,7 @@ from xspline.spaces import Space
 from xspline.spaces.conversions import are_one
 from xspline.sums import Sums, Tally
 from xspline.sums.extension import moved, moves_between
+from xspline.sums.memory import Series
 
 if TYPE_CHECKING:
     from xspline.labels.field import Field
@@ -155,6 +156,20 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
         own = (part.provenance.get("kinds", [part.provenance.get("cells", [])]) for part in self.parts)
         return sorted({tuple(kind) for kinds in own for kind in kinds})
 
+    @property
+    def _series(self) -> Series | None:
+        """Along what errors remember, which is the same for all parts; None for independent ones."""
+        sums = (own for part in self.parts for own in part.sums.values())
+        known = (own.memory.series for own in sums if isinstance(own, Sums) and own.memory is not None)
+        return next(known, None)
+
+    @property
+    def _errors(self) -> str:
+        """What ``errors=`` said, as Python with ``import xspline as xs``; empty for independent ones."""
+        if self._decides or (series := self._series) is None:
+            return '"auto"' if self._decides else ""
+        return f"xs.{series.text}"
+
     def _check_several(self) -> None:
         """Raise ValueError unless there are two parts, of which one can be left out."""
         if len(self.parts) < 2:
@@ -167,8 +182,7 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
 
     def _check_independent(self, what: str) -> None:
         """Raise ValueError where errors remember, which `what` does not know of."""
-        sums = [own for part in self.parts for own in part.sums.values()]
-        if any(isinstance(own, Sums) and own.memory is not None for own in sums):
+        if self._series is not None:
             raise ValueError(
                 f"{what} takes errors as independent, and these statistics have errors=AR1(...); compute them without "
                 "errors=, or solve them with Roughness or 'reml'"
@@ -495,7 +509,8 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
         if self.is_lazy:
             return f"{head}, not computed yet>"
         outside = f" ({self.outside} more outside the domain)" if self.outside else ""
-        lines = [f"{head}, {self.count} observations{outside}, {self.nbytes / 1e6:.3g} MB>"]
+        errors = f", errors={self._errors}" if self._errors else ""
+        lines = [f"{head}, {self.count} observations{outside}{errors}, {self.nbytes / 1e6:.3g} MB>"]
         for part in self.parts:
             lines.append(
                 f"    {part.holder or '(unnamed)'}: {part.count} observations, digest {part.digest[:12]}"
@@ -551,6 +566,9 @@ def _check_compatible(a: Statistics[Any], b: Statistics[Any]) -> None:
         variable.check_matches(b.variables[name])
     a._check_computed()
     b._check_computed()
+    both = [own._series for own in (a, b) if own.parts]
+    if len(both) == 2 and (one := both[0] or both[1]) is not None:
+        one.check_matches(both[1] if one is both[0] else None)
 
 
 def merge(statistics: Iterable[Statistics[Data]], *, repeated_holders: str = "error") -> Statistics[Data]:

@@ -58,14 +58,18 @@ class Series:
         axes = {k: data for data, coefficients in self.groups for k in coefficients}
         return tuple(axes[k] for k in sorted(axes))
 
+    @property
+    def text(self) -> str:
+        """How errors remember, as it was asked for."""
+        rho = "" if self.rho is None else f", rho={self.rho!r}"
+        return f"AR1({self.dim!r}{rho}, lags={self.lags})"
+
     def check_matches(self, other: Series | None) -> None:
         """Raise ValueError unless both remember alike."""
-        own = (self.dim, self.lags, self.rho)
-        its = None if other is None else (other.dim, other.lags, other.rho)
-        if its != own:
+        its = "none" if other is None else other.text
+        if its != self.text:
             raise ValueError(
-                f"errors=AR1{own} in one part and {'none' if its is None else f'AR1{its}'} in the other; compute both "
-                "with the same errors="
+                f"errors={self.text} in one part and {its} in the other; compute both with the same errors="
             )
         if other is not None and abs(self.step - other.step) > 0.25 * min(self.step, other.step):
             raise ValueError(
