@@ -730,6 +730,8 @@ def _statistics(
             sizes = {**data.sizes, holders.dim: int(np.count_nonzero(holders.holder_codes == code))}
             parts.append(part_of(by_name, [sums[code] for sums in computed], name, sizes))
     beside: dict[str, Any] = {"errors": "auto"} if observed[0].decides else {}
+    if isinstance(holder, str):
+        beside["holder"] = holder  # as it was asked for, also where it names labels
     if observed[0].bounds:
         beside["cells"] = sorted(observed[0].bounds)
         warn_of_cut(agreed, observed[0].cells(agreed))

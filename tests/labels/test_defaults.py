@@ -399,6 +399,27 @@ def test_the_line_of_a_bare_fit_asks_for_it_again() -> None:
     np.testing.assert_array_equal(again.predict(), field.predict())
 
 
+@pytest.mark.parametrize(
+    ("own", "asked"),
+    [
+        ({"bases": {"lat": None}}, '"lat": None'),
+        ({"errors": xs.AR1("time", rho=0.3)}, "errors=xs.AR1('time', rho=0.3, lags=4)"),
+        ({"errors": "auto", "holder": "us"}, 'holder="us", errors="auto"'),
+        ({"robust": True}, "robust=True"),
+        ({"holder": "time.year"}, 'holder="time.year"'),
+    ],
+)
+def test_the_line_of_a_fit_says_how_observations_were_taken(own: dict[str, Any], asked: str) -> None:
+    data = sst(months=30).isel(lon=12, drop=True)[:, ::12]
+    bases = {"time": xs.Polynomial(1) + xs.Fourier(1, "year")} | own.pop("bases", {})
+    field = data.spline.fit(bases, penalty=0, **own)
+    assert asked in field.code() and asked in repr(field) and "weights" not in field.code()
+    again = eval(f"data.spline.{field.code()}", {"xs": xs, "data": data})
+    assert repr(again) == repr(field)
+    np.testing.assert_array_equal(again.coefficients, field.coefficients)
+    assert "weights=..." in data.spline.fit(bases, weights=xr.full_like(data, 2), penalty=0).code()
+
+
 def test_holders_with_their_own_defaults_are_told_how_to_agree() -> None:
     data = sst(months=30)
     west, east = data.isel(lon=slice(0, 14)), data.isel(lon=slice(14, None))

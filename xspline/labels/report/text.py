@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
+
+import numpy as np
 
 from xspline import notebook
 from xspline.labels.fit import Fit, Request
@@ -60,7 +63,8 @@ class FieldText:
     def code(self) -> str:
         """Return the line of code that asks for this fit, with ``import xspline as xs``.
 
-        What was chosen is spelt out; of a penalty for each of several variables only the criterion.
+        What was chosen is spelt out; of a penalty for each of several variables only the criterion. Weights that were
+        given are ``...``, to be filled in.
         """
         return self._code(self.penalty)
 
@@ -70,7 +74,30 @@ class FieldText:
         kinds = self.statistics._kinds  # the coordinates along which all observations are means over cells
         cells = ", ".join(f'"{name}": "cells"' for name in kinds[0]) if len(kinds) == 1 else ""
         support = f", support={{{cells}}}" if cells else ""
-        return f"fit({defaults.code(self.space)}, penalty={penalty_code(own)}{fine}{support})"
+        bases = defaults.code(self.space)[:-1] + "".join(f", {json.dumps(dim)}: None" for dim in self._pooled)
+        return f"fit({bases}}}, penalty={penalty_code(own)}{fine}{support}{self._of_observations})"
+
+    @property
+    def _pooled(self) -> list[str]:
+        """The dimensions of repeated observations."""
+        variable = next(iter(self.variables.values()))
+        fitted = {*variable.batch_dims, *(dim for span in variable.spans for dim in span)}
+        return [str(dim) for dim in variable.dims if dim not in fitted]
+
+    @property
+    def _of_observations(self) -> str:
+        """The arguments that say what observations are."""
+        statistics, said = self.statistics, dict[str, str]()
+        holders = {part.provenance.get("holder") for part in statistics.parts}
+        if any(fit.robust for fit in self.fits.values()):  # whose weights are its own
+            said["robust"] = "True"
+        elif all(fit.levels is None and fit.solution is not None for fit in self.fits.values()):
+            totals = map(statistics.total, self.variables)
+            weighed = any(not np.array_equal(total.weight, total.count) for total in totals)
+            said["weights"] = "..." if weighed else ""
+        said["holder"] = json.dumps(*holders, ensure_ascii=False) if len(holders) == 1 else ""
+        said["errors"] = statistics._errors
+        return "".join(f", {name}={text}" for name, text in said.items() if text not in ("", "null"))
 
     def __repr__(self) -> str:
         bases, (what, value) = [f"{n}: {b!r}" for n, (_, b) in self.space.axes.items()], self._beside_data
