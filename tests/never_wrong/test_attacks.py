@@ -116,13 +116,13 @@ TOLD: dict[str, tuple[Callable[[], Any], type[Exception] | type[Warning], str]] 
         r"leave the range of float64; scale the data \(or the weights\)",
     ),
     "values of 1e-310": (lambda: curve(VALUES * 1e-310).spline.fit(x=20), ValueError, "so small that"),
-    "-9999 for missing values": (
-        lambda: spoilt(-9999, 4).spline.fit(x=20),
+    "-8888 for missing values": (
+        lambda: spoilt(-8888, 4).spline.fit(x=20),
         xs.FitWarning,
         "of 120 values are up to",
     ),
-    "-9999 for missing values, bare": (
-        lambda: spoilt(-9999, 4).spline.fit(),
+    "-8888 for missing values, bare": (
+        lambda: spoilt(-8888, 4).spline.fit(),
         xs.FitWarning,
         "of 120 values are up to",  # four, and what lies beside them
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -169,6 +170,21 @@ def test_packed_values_that_were_not_decoded_are_told(stored: dict[str, float], 
                 own.u.spline.statistics(x=20)
         xr.decode_cf(packed).u.spline.statistics(x=20)  # as advised: without a warning
     data.assign_attrs(_FillValue=-999.0, missing_value=np.nan).spline.statistics(x=20)  # no value is that
+
+
+@pytest.mark.parametrize("fill", [-9999.0, -32768.0, np.float32(1e20), np.float32(9.96921e36)])
+@pytest.mark.parametrize("step", [10, 400])
+def test_fill_values_that_nobody_named_are_told(fill: float, step: int) -> None:
+    data = wave().astype(np.asarray(fill).dtype)
+    filled = data.where(np.arange(400) % step > 0, fill)
+    with pytest.warns(
+        xs.FitWarning, match=rf"u: {400 // step} of 400 values are .*{re.escape(str(fill))}\)$"
+    ):
+        filled.spline.statistics(x=20)
+    masked = filled.where(filled != fill)  # as advised: without a warning
+    for own in (masked, masked.where(data.x > 0, 9.0), data * 9999 / float(data.max())):
+        own.spline.statistics(x=20)
+    filled.spline.statistics(x=20, weights=xr.where(filled == fill, 0.0, 1.0))
 
 
 def test_a_domain_that_was_written_down_leaves_out_without_a_warning() -> None:

@@ -201,7 +201,8 @@ def observations_of(
         )
     observed = []
     for variable in variables:
-        _warn_of_packing(variable)
+        if not _warn_of_packing(variable) and weights is None:  # which may be 0 there
+            _warn_of_fills(variable)
         own = checked_weights(weights, variable)
         if once is not None:
             own = once if own is None else own * once
@@ -445,8 +446,8 @@ def check_data(data: xr.DataArray) -> None:
         raise TypeError(f"{what} has dtype {data.dtype}, which is not a real number; {hint}")
 
 
-def _warn_of_packing(data: xr.DataArray) -> None:
-    """Warn where attributes say that values are packed, or that one of them means that there is none."""
+def _warn_of_packing(data: xr.DataArray) -> bool:
+    """Warn, and return True, where attributes say that values are packed, or that one means that there is none."""
 
     def is_there(fill: Any) -> bool:
         known = isinstance(fill, np.number) and not np.isnan(fill)
@@ -462,6 +463,27 @@ def _warn_of_packing(data: xr.DataArray) -> None:
             f"{data.name or 'the data'} has the attributes {named}, as of packed values, which are fitted as they are; "
             f"decode them first: ds = xr.decode_cf(ds). If they are decoded, drop these attributes: del "
             f"data.attrs[{found[0]!r}]"
+        )
+    return bool(found)
+
+
+def _warn_of_fills(data: xr.DataArray) -> None:
+    """Warn where the least or the largest value in memory is a usual fill value, and far from all other values."""
+    values = data.variable._data
+    if not isinstance(values, np.ndarray) or not values.size:
+        return
+    usual = (999, 9999, 99999, 32767, 32768, 1e20, 1e30, 1e34, 1e35, 1e36, 9.969209968386869e36)
+    for end in (np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)):
+        if not any(math.isclose(abs(float(end)), fill, rel_tol=1e-6) for fill in usual):
+            continue
+        there = values == end
+        others = values[np.isfinite(values) & ~there].astype(np.float64)
+        if not others.size or np.abs(others - float(end)).min() <= 10 * np.ptp(others):
+            continue
+        warn(
+            f"{data.name or 'the data'}: {np.count_nonzero(there)} of {values.size} values are {end!s}, which often "
+            f"stands for missing ones, and all others {others.min():.3g} to {others.max():.3g}; they are fitted. "
+            f"Mask them first: data.where(data != {end!s})"
         )
 
 
