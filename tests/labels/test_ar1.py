@@ -311,21 +311,17 @@ def test_pixels_without_values_or_without_noise_have_no_errors_and_spoil_no_othe
 def test_two_values_leave_nothing_to_tell_the_error_of_a_line(errors: xs.AR1 | str) -> None:
     data = grid(gaps=0.0)
     data[:, 0] = data[:, 0].where(data.time.isin(TIME[[3, 60]]))
-    for pixels, left in ((data[:, 0], False), (data[:, :2], [False, True])):
-        field = pixels.spline.fit(time=xs.Polynomial(1), errors=errors)
-        slope = field.derivative(time=1, stderr=True).dsst_dtime_stderr.isel(time=0, missing_dims="ignore")
-        np.testing.assert_array_equal(slope > 0, left)
-        np.testing.assert_array_equal(np.isfinite(field.mean("time", stderr=True).sst_stderr), left)
+    field = data[:, :2].spline.fit(time=xs.Polynomial(1), errors=errors)
+    slope = field.derivative(time=1, stderr=True).dsst_dtime_stderr
+    np.testing.assert_array_equal(np.isfinite(slope), [False, True])
+    np.testing.assert_array_equal(np.isfinite(field.mean("time", stderr=True).sst_stderr), [False, True])
 
 
 def test_new_observations_have_the_variance_of_all() -> None:
-    data = grid(gaps=0.0)[:, 3]
-    for errors in (xs.AR1("time"), "auto"):
-        field = data.spline.fit(time=xs.Polynomial(1), errors=errors)
-        own, new = field.interval(), field.interval(new=True)
-        xr.testing.assert_identical(new.drop_attrs(), field.interval(new=True, weight=1).drop_attrs())
-        assert bool((new.upper - new.lower > 2 * (own.upper - own.lower)).all())
-        assert 0.9 < float(field.exceedance(float(data.min()), new=True).mean()) <= 1
+    field = grid(gaps=0.0)[:, 3].spline.fit(time=xs.Polynomial(1), errors=ERRORS)
+    new = field.interval(new=True)
+    xr.testing.assert_identical(new.drop_attrs(), field.interval(new=True, weight=1).drop_attrs())
+    assert bool((new.upper - new.lower > 2 * (field.interval().upper - field.interval().lower)).all())
 
 
 def test_equations_take_errors_as_independent_and_say_so() -> None:

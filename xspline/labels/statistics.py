@@ -159,16 +159,14 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
     @property
     def _series(self) -> Series | None:
         """Along what errors remember, which is the same for all parts; None for independent ones."""
-        sums = (own for part in self.parts for own in part.sums.values())
-        known = (own.memory.series for own in sums if isinstance(own, Sums) and own.memory is not None)
-        return next(known, None)
+        sums = (own for part in self.parts for own in part.sums.values() if isinstance(own, Sums))
+        return next((own.memory.series for own in sums if own.memory is not None), None)
 
     @property
     def _errors(self) -> str:
         """What ``errors=`` said, as Python with ``import xspline as xs``; empty for independent ones."""
-        if self._decides or (series := self._series) is None:
-            return '"auto"' if self._decides else ""
-        return f"xs.{series.text}"
+        series = self._series
+        return '"auto"' if self._decides else "" if series is None else f"xs.{series.text}"
 
     def _check_several(self) -> None:
         """Raise ValueError unless there are two parts, of which one can be left out."""
@@ -566,9 +564,8 @@ def _check_compatible(a: Statistics[Any], b: Statistics[Any]) -> None:
         variable.check_matches(b.variables[name])
     a._check_computed()
     b._check_computed()
-    both = [own._series for own in (a, b) if own.parts]
-    if len(both) == 2 and (one := both[0] or both[1]) is not None:
-        one.check_matches(both[1] if one is both[0] else None)
+    if (series := a._series or b._series) is not None and a.parts and b.parts:
+        series.check_matches(b._series if a._series else None)
 
 
 def merge(statistics: Iterable[Statistics[Data]], *, repeated_holders: str = "error") -> Statistics[Data]:

@@ -196,13 +196,11 @@ def _exact_pairs(fit: Fit) -> Array:
 
 
 def _memory_nodes(fit: Fit) -> Iterator[tuple[Any, Array, Solution]] | None:
-    """Return shares, variances of an observation and solutions over what is left open of ρ; None where it is known.
-
-    Variances are NaN where no observation is left to tell them, as of independent errors.
-    """
+    """Return shares, variances of an observation and solutions over what is left open of ρ; None where it is known."""
     memory = fit.statistics.total(fit.name).memory if fit.rho is not None else None
     if memory is None or memory.series.rho is not None:
         return None
+    # NaN where no observation is left to tell a variance.
     likelihood, known = fit.likelihood, np.where(np.isnan(fit.sigma()), np.nan, 1.0)
     return (
         (share, known * solution.rss / np.maximum(sums.count - solution.factorisation.edf(), 1), solution)

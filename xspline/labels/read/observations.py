@@ -469,22 +469,19 @@ def _warn_of_packing(data: xr.DataArray) -> bool:
 
 def _warn_of_fills(data: xr.DataArray) -> None:
     """Warn where the least or the largest value in memory is a usual fill value, and far from all other values."""
-    values = data.variable._data
+    values: Any = data.variable._data
     if not isinstance(values, np.ndarray) or not values.size:
         return
     usual = (999, 9999, 99999, 32767, 32768, 1e20, 1e30, 1e34, 1e35, 1e36, 9.969209968386869e36)
     for end in (np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)):
-        if not any(math.isclose(abs(float(end)), fill, rel_tol=1e-6) for fill in usual):
-            continue
-        there = values == end
-        others = values[np.isfinite(values) & ~there].astype(np.float64)
-        if not others.size or np.abs(others - float(end)).min() <= 10 * np.ptp(others):
-            continue
-        warn(
-            f"{data.name or 'the data'}: {np.count_nonzero(there)} of {values.size} values are {end!s}, which often "
-            f"stands for missing ones, and all others {others.min():.3g} to {others.max():.3g}; they are fitted. "
-            f"Mask them first: data.where(data != {end!s})"
-        )
+        if any(math.isclose(abs(float(end)), fill, rel_tol=1e-6) for fill in usual):
+            others = values[np.isfinite(values) & (values != end)].astype(np.float64)
+            if others.size and np.abs(others - float(end)).min() > 10 * np.ptp(others):
+                warn(
+                    f"{data.name or 'the data'}: {(values == end).sum()} of {values.size} values are {end!s}, as where "
+                    f"one is missing, and all others {others.min():.3g} to {others.max():.3g}; they are fitted. Mask "
+                    f"them first: data.where(data != {end!s})"
+                )
 
 
 def _on_host(array: xr.DataArray) -> xr.DataArray:

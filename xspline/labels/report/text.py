@@ -7,8 +7,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
 from xspline import notebook
 from xspline.labels.fit import Fit, Request
 from xspline.labels.read import defaults
@@ -74,30 +72,25 @@ class FieldText:
         kinds = self.statistics._kinds  # the coordinates along which all observations are means over cells
         cells = ", ".join(f'"{name}": "cells"' for name in kinds[0]) if len(kinds) == 1 else ""
         support = f", support={{{cells}}}" if cells else ""
-        bases = defaults.code(self.space)[:-1] + "".join(f", {json.dumps(dim)}: None" for dim in self._pooled)
-        return f"fit({bases}}}, penalty={penalty_code(own)}{fine}{support}{self._of_observations})"
-
-    @property
-    def _pooled(self) -> list[str]:
-        """The dimensions of repeated observations."""
         variable = next(iter(self.variables.values()))
-        fitted = {*variable.batch_dims, *(dim for span in variable.spans for dim in span)}
-        return [str(dim) for dim in variable.dims if dim not in fitted]
+        spanned = set(variable.batch_dims).union(*variable.spans)
+        pooled = "".join(f", {json.dumps(str(d))}: None" for d in variable.dims if d not in spanned)
+        bases = f"{defaults.code(self.space)[:-1]}{pooled}}}"
+        return f"fit({bases}, penalty={penalty_code(own)}{fine}{support}{self._of_observations})"
 
     @property
     def _of_observations(self) -> str:
         """The arguments that say what observations are."""
-        statistics, said = self.statistics, dict[str, str]()
+        statistics, fits = self.statistics, self.fits.values()
         holders = {part.provenance.get("holder") for part in statistics.parts}
-        if any(fit.robust for fit in self.fits.values()):  # whose weights are its own
-            said["robust"] = "True"
-        elif all(fit.levels is None and fit.solution is not None for fit in self.fits.values()):
-            totals = map(statistics.total, self.variables)
-            weighed = any(not np.array_equal(total.weight, total.count) for total in totals)
-            said["weights"] = "..." if weighed else ""
-        said["holder"] = json.dumps(*holders, ensure_ascii=False) if len(holders) == 1 else ""
+        robust = any(fit.robust for fit in fits)  # whose weights are its own
+        known = not robust and all(fit.levels is None and fit.solution is not None for fit in fits)
+        totals = [statistics.total(name) for name in self.variables] if known else []
+        weighed = any((total.weight != total.count).any() for total in totals)
+        holder = json.dumps(*holders, ensure_ascii=False) if len(holders) == 1 and None not in holders else ""
+        said = {"weights": "..." * weighed, "robust": "True" * robust, "holder": holder}
         said["errors"] = statistics._errors
-        return "".join(f", {name}={text}" for name, text in said.items() if text not in ("", "null"))
+        return "".join(f", {name}={text}" for name, text in said.items() if text)
 
     def __repr__(self) -> str:
         bases, (what, value) = [f"{n}: {b!r}" for n, (_, b) in self.space.axes.items()], self._beside_data
@@ -157,9 +150,7 @@ class FieldText:
     @property
     def _notes(self) -> list[str]:
         """What a user may not have expected: the batch, what was left out, and what is worth a look."""
-        selected = [
-            f"only {term} of {name!r}" for f in self.fits.values() for name, term in f.selected.items()
-        ]
+        selected = [f"only {kind} of {n!r}" for f in self.fits.values() for n, kind in f.selected.items()]
         batches = [findings.batch_text(fit, self._members) for fit in self.fits.values()]
         concerns = [
             f"{name}: {finding.text}" if len(self.fits) > 1 else finding.text
