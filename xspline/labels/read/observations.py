@@ -470,7 +470,7 @@ def _warn_of_packing(data: xr.DataArray) -> bool:
 def _warn_of_fills(data: xr.DataArray) -> None:
     """Warn where the least or the largest value in memory is a usual fill value, and far from all other values."""
     values: Any = data.variable._data
-    if not isinstance(values, np.ndarray) or not values.size:
+    if not isinstance(values, np.ndarray) or isinstance(values, np.memmap) or not values.size:
         return
     usual = (999, 9999, 99999, 32767, 32768, 1e20, 1e30, 1e34, 1e35, 1e36, 9.969209968386869e36)
     for end in (np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)):
