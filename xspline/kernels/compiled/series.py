@@ -20,33 +20,12 @@ BITS = np.iinfo(np.int32).bits  # rows of a word, a multiple of four
 
 
 @internal
-def _one_row(
-    a: NDArray[Any],
-    reference: float,
-    shift: int,
-    before: Floats,
-    errors: Floats,
-    power: Floats,
-    word: Integers,
-) -> None:
-    """Take in a row of some lines: its errors, 0 where one is missing, difference², and a bit for what is known.
-
-    `before` has the errors of the row before.
-    """
-    for r in range(word.size):
-        x = np.float64(a[r]) - reference
-        e = x if x == x else 0.0
-        power[r] += (e - before[r]) * (e - before[r])
-        word[r] |= np.int64(x == x) << shift
-        errors[0, r], before[r] = e, e
-
-
-@internal
 def _four_rows(
     a: NDArray[Any],
     b: NDArray[Any],
     c: NDArray[Any],
     d: NDArray[Any],
+    count: int,
     reference: float,
     shift: int,
     before: Floats,
@@ -54,12 +33,15 @@ def _four_rows(
     power: Floats,
     word: Integers,
 ) -> None:
-    """`_one_row` for four of them at once: what they add to is loaded once."""
-    zero = np.int64(0)
+    """Take in four rows of some lines: errors, 0 where one is missing, difference², and bits for what is known.
+
+    `before` has the errors of the row before; of the rows only the first `count` are there.
+    """
+    zero, has_b, has_c, has_d = np.int64(0), count > 1, count > 2, count > 3
     for r in range(word.size):
         x0, x1 = np.float64(a[r]) - reference, np.float64(b[r]) - reference
         x2, x3 = np.float64(c[r]) - reference, np.float64(d[r]) - reference
-        k0, k1, k2, k3 = x0 == x0, x1 == x1, x2 == x2, x3 == x3
+        k0, k1, k2, k3 = x0 == x0, has_b & (x1 == x1), has_c & (x2 == x2), has_d & (x3 == x3)
         e0, e1, e2, e3 = x0 if k0 else 0.0, x1 if k1 else 0.0, x2 if k2 else 0.0, x3 if k3 else 0.0
         d0, d1, d2, d3 = e0 - before[r], e1 - e0, e2 - e1, e3 - e2
         power[r] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
@@ -220,22 +202,17 @@ def pairs(
     errors, before, power = np.zeros((4, COLUMNS)), np.empty(COLUMNS), np.empty(COLUMNS)
     own, words, flat = np.empty((size, COLUMNS)), np.empty((jumps.size, COLUMNS), np.int64), table.reshape(-1)
     total, alone = np.empty(lags * (table.shape[2] - moments)), np.empty(3 * lags)
-    width = totals.size // (3 * lags * lines)
+    width, end = totals.size // (3 * lags * lines), rows - 1
     for first in range(0, lines, COLUMNS):
         columns = min(COLUMNS, lines - first)
         s = slice(first, first + columns)
         before[:], power[:], own[:], words[:] = 0.0, 0.0, 0.0, 0
-        for t in range(0, rows // 4 * 4, 4):
-            a, b, c, d = used[t], used[t + 1], used[t + 2], used[t + 3]
+        for t in range(0, rows, 4):
+            a, b, c, d = used[t], used[min(t + 1, end)], used[min(t + 2, end)], used[min(t + 3, end)]
             _four_rows(
-                values[a, s], values[b, s], values[c, s], values[d, s], reference, t % BITS,
+                values[a, s], values[b, s], values[c, s], values[d, s], rows - t, reference, t % BITS,
                 before, errors, power, words[t // BITS, :columns],
             )  # fmt: skip
-            _add_four(second[t:], errors, own)
-        errors[1:] = 0.0
-        for t in range(rows // 4 * 4, rows):
-            word = words[t // BITS, :columns]
-            _one_row(values[used[t], s], reference, t % BITS, before, errors, power, word)
             _add_four(second[t:], errors, own)
         for c in range(columns):
             line, w = first + c, weight[first + c]
@@ -245,7 +222,7 @@ def pairs(
             others, count = _add_line(
                 words, c, jumps, values, line, reference, used, position, flat, moments, total, alone
             )
-            # After the last row there is one more difference, to nothing.
+            # After the last row there is one more difference, to nothing, unless rows were filled up to four.
             scalars[3 * line] = w * (power[c] + before[c] * before[c] - others)
             scalars[3 * line + 1], scalars[3 * line + 2] = w * count, count
             for i in range(size):
