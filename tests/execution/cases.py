@@ -23,18 +23,14 @@ GRID = Layout((Group((0,), (0,)), Group((1,), (1,)), Group((2,), (2,))))
 SHAPE = (30, 14, 12)
 
 
-def space() -> Space:
-    """A local, a local periodic and a global axis."""
-    return Space(
-        {
-            "a": BSpline(8, domain=(0.0, 1.0)),
-            "b": BSpline(9, period=1.0, domain=(0.0, 1.0)),
-            "c": Fourier(1, period=0.5) + Polynomial(1, domain=(0.0, 1.0)),
-        }
-    )
-
-
-SPACE = space()
+SPACE = Space(
+    {
+        "a": BSpline(8, domain=(0.0, 1.0)),
+        "b": BSpline(9, period=1.0, domain=(0.0, 1.0)),
+        "c": Fourier(1, period=0.5) + Polynomial(1, domain=(0.0, 1.0)),
+    }
+)
+"""A local, a local periodic and a global axis."""
 LINE = Space({"t": BSpline(6, domain=(0.0, 1.0))})
 BATCH = Layout((Group((0,), (0,)),), (1, 2))
 
@@ -64,7 +60,7 @@ def values(shape: Sequence[int] = SHAPE, gaps: str = "any", seed: int = 0) -> np
 
 
 def grid(data: Any = None, *, weights: Any = ()) -> Source:
-    """A grid over the coordinates of `space`, the values in whatever form."""
+    """A grid over the coordinates of `SPACE`, the values in whatever form."""
     data = values() if data is None else data
     return Source(data, positions(data.shape), weights, GRID, "sst")
 

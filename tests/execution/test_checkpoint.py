@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import dask
@@ -20,10 +19,9 @@ import xarray as xr
 import zarr
 
 import xspline as xs
-from tests.execution.cases import GRID, SPACE, Array, grid, limits, positions, use_limits, values
+from tests.execution.cases import SPACE, Array, grid, limits, use_limits, values
 from tests.products import SEASONS, sst
 from xspline import execution
-from xspline.execution import Source
 from xspline.execution.checkpoint import load, save
 from xspline.sums import Sums
 
@@ -42,12 +40,8 @@ def digests(results: Sequence[Sums]) -> list[str]:
 
 def test_after_an_interrupt_only_the_rest_is_read(tmp_path: Path) -> None:
     y = values(BIG)
-
-    def source(data: Any) -> Source:
-        return Source(data, positions(BIG), (), GRID, "sst")
-
     whole = Array(y, (3, 7, 6))
-    expected = digests(sums([source(whole)], SPACE))
+    expected = digests(sums([grid(whole)], SPACE))
     dying = Array(y, (3, 7, 6))
 
     def read(slices: tuple[slice, ...]) -> np.ndarray:
@@ -58,10 +52,10 @@ def test_after_an_interrupt_only_the_rest_is_read(tmp_path: Path) -> None:
     dying.read = read  # type: ignore[method-assign]
     with dask.config.set(scheduler="synchronous"):
         with pytest.raises(KeyboardInterrupt, match="keyboard"):
-            sums([source(dying)], SPACE, checkpoint=tmp_path)
+            sums([grid(dying)], SPACE, checkpoint=tmp_path)
         kept = len(list(tmp_path.glob("*.npz")))
         rest = Array(y, (3, 7, 6))
-        assert digests(sums([source(rest)], SPACE, checkpoint=tmp_path)) == expected
+        assert digests(sums([grid(rest)], SPACE, checkpoint=tmp_path)) == expected
     # One file is of one region, of at least one read.
     assert kept >= 5
     assert len(rest.reads) <= len(whole.reads) - kept
@@ -69,7 +63,7 @@ def test_after_an_interrupt_only_the_rest_is_read(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_named_and_computed_again_once_deleted(tmp_path: Path) -> None:
-    source = Source(Array(values(BIG), (3, 7, 6)), positions(BIG), (), GRID, "sst")
+    source = grid(Array(values(BIG), (3, 7, 6)))
     expected = digests(sums([source], SPACE, checkpoint=tmp_path))
     path = sorted(tmp_path.glob("*.npz"))[5]
     whole = path.read_bytes()

@@ -16,13 +16,13 @@ from tests.cupy_on_numpy.cupy import ndarray
 from tests.execution.cases import (
     GRID,
     SHAPE,
+    SPACE,
     Array,
     assert_same,
     chunked,
     grid,
     limits,
     positions,
-    space,
     values,
 )
 from xspline.execution import (
@@ -40,8 +40,6 @@ from xspline.execution import (
 from xspline.execution.device.gpu import on_gpu_workers
 
 STEPS = limits(8000, gpu_step_bytes=8000)
-
-SPACE = space()
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:1", "cpu", ""])

@@ -14,7 +14,6 @@ from distributed import Client
 
 from tests.execution.cases import (
     BATCH,
-    GRID,
     LINE,
     SHAPE,
     SPACE,
@@ -54,7 +53,7 @@ def refused(*_: Any) -> None:
 def test_nothing_is_computed_or_read(monkeypatch: pytest.MonkeyPatch, data: Any) -> None:
     monkeypatch.setattr(Endless, "read", refused)
     with counted_computes(allowed=0):
-        planned = plan(Source(data, positions(TERA), (), GRID, "sst"), SPACE)
+        planned = plan(grid(data), SPACE)
     assert planned.nbytes == 4 * np.prod(TERA)
     assert planned.size == 8 * 9 * 4
     assert 0 < planned.memory_bytes < 2 * 2**30
@@ -108,12 +107,7 @@ def test_a_plan_counts_independent_fits() -> None:
 
 
 def test_a_plan_as_text_says_what_was_asked_and_what_it_costs() -> None:
-    text = repr(
-        plan(
-            Source(da.zeros(TERA, chunks=(20, 720, 1440), dtype="f4"), positions(TERA), (), GRID, "sst"),
-            SPACE,
-        )
-    )
+    text = repr(plan(grid(da.zeros(TERA, chunks=(20, 720, 1440), dtype="f4")), SPACE))
     for part in (
         "sst: 14600 × 720 × 1440 float32, 56.39 GiB",
         "288 = a 8 × b 9 × c 4",
@@ -182,7 +176,7 @@ def assert_projected(
     xr.open_zarr(path, consolidated=False).y[:1, :2, :2].sum().compute()
     for data, spaces in ((blocks, (BROAD, SPACE)), (reader, (SPACE, BROAD))):
         for where in spaces if whole else spaces[:1]:
-            source = Source(data, positions(data.shape), (), GRID)
+            source = grid(data)
             row = rows(plan(source, where))["any" if gaps else "none"]
             # What another test process does may delay the garbage collection of a read: the least of three counts.
             for _ in range(3):

@@ -11,7 +11,6 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from dask.delayed import Delayed
 from distributed import Client
 
 from tests.execution.cases import (
@@ -24,14 +23,12 @@ from tests.execution.cases import (
     chunked,
     grid,
     positions,
-    space,
     values,
 )
 from tests.execution.memory import peak_of
 from tests.sums.cases import partitions
 from xspline.execution import Source, evaluate, lazy_sums, sums
 from xspline.execution.dask_api import Task
-from xspline.kernels import Group, Layout
 from xspline.spaces import Space
 from xspline.sums import Sums
 
@@ -72,7 +69,7 @@ def test_same_bits_whatever_runs_them(scheduler: str, workers: int) -> None:
         assert [s.digest() for s in sums(sources, SPACE)] == expected
 
 
-def tasks_of(lazy: Delayed) -> int:
+def tasks_of(lazy: Any) -> int:
     (optimised,) = dask.optimize(lazy)
     return sum(isinstance(node, Task) for node in dict(optimised.dask).values())
 
@@ -93,24 +90,18 @@ BIG = (1000, 20, 20)
 )
 def test_ten_thousand_chunks_take_little_more_tasks(data: Callable[[], da.Array]) -> None:
     array = data()
-    source = Source(
-        array, positions(BIG), (), Layout((Group((0,), (0,)), Group((1,), (1,)), Group((2,), (2,))))
-    )
     assert array.npartitions == 10_000
-    assert tasks_of(lazy_sums(source, SPACE)) <= 1.1 * 10_000
+    assert tasks_of(lazy_sums(grid(array), SPACE)) <= 1.1 * 10_000
 
 
 def test_ten_thousand_stored_chunks_take_some_tens_of_tasks() -> None:
-    source = Source(
-        Endless((10_000, 720, 1440), (1, 720, 1440)), positions((10_000, 720, 1440)), (), grid().layout
-    )
+    source = grid(Endless((10_000, 720, 1440), (1, 720, 1440)))
     assert 24 <= tasks_of(lazy_sums(source, SPACE)) < 100
 
 
 # --- values
 
 
-SPACE = space()
 COEFFICIENTS = np.random.default_rng(0).normal(size=SPACE.shape)
 
 
@@ -120,8 +111,7 @@ def whole(orders: tuple[int, ...] = (0, 0, 0)) -> np.ndarray:
 
 def test_a_slice_evaluates_only_its_blocks() -> None:
     lazy = evaluate(COEFFICIENTS, positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE, chunks=(10, 14, 12))[3:5]
-    (optimised,) = dask.optimize(lazy)
-    assert sum(isinstance(node, Task) for node in dict(optimised.dask).values()) <= 2
+    assert tasks_of(lazy) <= 2
     np.testing.assert_allclose(lazy.compute(), whole()[3:5], rtol=1e-13, atol=1e-13)
 
 
