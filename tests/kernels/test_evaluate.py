@@ -15,9 +15,9 @@ from xspline.spaces import BSpline, Polynomial, Space
 EVALUABLE = {name: case for name, case in CASES.items() if "pooled" not in name}
 
 
-def coefficients_for(case: Case, rng: np.random.Generator) -> np.ndarray:
+def coefficients_for(case: Case, rng: np.random.Generator, space: Space = SPACE) -> np.ndarray:
     batch = tuple(case.shape[axis] for axis in case.layout.batch_axes)
-    return rng.normal(size=(*SPACE.shape, *batch))
+    return rng.normal(size=(*space.shape, *batch))
 
 
 @pytest.mark.parametrize("orders", [(0, 0, 0), (0, 2, 1), (3, 3, 2)])
@@ -35,8 +35,7 @@ def test_every_layout_and_order(name: str, orders: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("name", EVALUABLE)
 def test_unions_in_cells(name: str, orders: tuple[int, ...]) -> None:
     case, rng = EVALUABLE[name], np.random.default_rng(0)
-    batch = tuple(case.shape[axis] for axis in case.layout.batch_axes)
-    coefficients, coordinates = rng.normal(size=(*EVENTS.shape, *batch)), case.coordinates(rng)
+    coefficients, coordinates = coefficients_for(case, rng, EVENTS), case.coordinates(rng)
     values = evaluate(coefficients, coordinates, case.layout, EVENTS, orders)
     reference.close(values, reference.evaluate(coefficients, coordinates, case.layout, EVENTS, orders))
 
