@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from xspline.solve import Penalty, Resources
+from xspline.solve import Penalty, Resources, Roughness
 from xspline.solve.costs import CostModel
 from xspline.solve.select import candidates
 from xspline.solve.system import Choice
@@ -38,6 +38,12 @@ def space_of(*kinds: str) -> Space:
     """A space over the coordinates a, b, .. in [0, 1] with the named bases."""
     named = dict(zip(NAMES, kinds, strict=False))
     return Space({n: BASES[kind] for n, kind in named.items()}, axes={n: Axis() for n in named})
+
+
+def cube(*sizes: int) -> Space:
+    """B-splines along several coordinates of [0, 1]."""
+    bases = {name: BSpline(k, domain=(0, 1)) for name, k in zip(NAMES, sizes, strict=False)}
+    return Space(bases, axes={name: Axis() for name in bases})
 
 
 spaces = (
@@ -195,6 +201,22 @@ def with_multiplicity(case: Case, gram: Gram, v: np.ndarray) -> tuple[Case, Gram
     """The same weights times one number for each member of the batch."""
     factor = Factor((), (), v, digest_key("multiplicity", v))
     return replace(case, w=case.w * v), Gram(((*gram.terms[0], factor),), gram.batch_ndim)
+
+
+def moment_of(case: Case) -> np.ndarray:
+    """Φᵀ W y of a grid, one coordinate after the other."""
+    moment = case.w * case.y
+    for design in case.designs():
+        moment = np.tensordot(moment, design, axes=(0, 0))
+    return moment
+
+
+def roughness(space: Space, gram: Gram, share: float) -> Roughness:
+    """λ_j = share · tr G / (n tr R_j) for n smoothed coordinates."""
+    names = [n for n, f in zip(space.names, space.features, strict=True) if f.local]
+    trace = float(np.sum(gram.diagonal(space.frame)))
+    each = {n: float(np.sum(Roughness({n: 1.0}).gram(space).diagonal(space.frame))) for n in names}
+    return Roughness({n: share * trace / (len(names) * x) for n, x in each.items()})
 
 
 def close(a: np.ndarray, b: np.ndarray, tolerance: float = 1e-9) -> bool:

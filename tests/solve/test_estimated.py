@@ -8,19 +8,14 @@ import numpy as np
 import pytest
 
 from tests import scatter
-from tests.solve.cases import Case, product
+from tests.solve.cases import Case, cube, product
 from xspline.solve import Roughness, Smoothing, choose
 from xspline.solve.families.orders import SingleOrder
 from xspline.solve.smoothing import choose as smoothing
 from xspline.solve.smoothing.criteria import Reml
 from xspline.solve.smoothing.fit import Model, centred
-from xspline.spaces import Axis, BSpline, Space
+from xspline.spaces import Space
 from xspline.sums import Sums
-
-
-def cube(*sizes: int) -> Space:
-    bases = {name: BSpline(k, domain=(0, 1)) for name, k in zip("abc", sizes, strict=False)}
-    return Space(bases, axes={name: Axis() for name in bases})
 
 
 def waves(space: Space, *, gaps: bool = True, seed: int = 0, noise: float = 0.3) -> tuple[Space, Sums]:

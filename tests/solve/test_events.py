@@ -10,12 +10,11 @@ from xspline.solve import Roughness, choose, solve
 from xspline.solve.families.orders import SingleOrder
 from xspline.solve.smoothing.criteria import Gcv, Reml
 from xspline.solve.smoothing.family import family_for
-from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram
 
-from .cases import Case, gaps, grid, on, static
-from .test_family import dense_reml
+from .cases import Case, gaps, grid, static
+from .test_family import assert_scores_are_dense, model_of
 
 EVENTS = {
     "in cells": Fourier(1, period=0.3) + Polynomial(1) + BSpline(16, degree=2, domain=(0, 1)),
@@ -62,16 +61,10 @@ def test_the_score_is_that_of_dense_matrices(kind: str, structure: str) -> None:
     family = family_for(gram, Roughness(), case.space)
     assert isinstance(family, SingleOrder)
     assert family.parameters[-1] == "events along t"
-    model = Model(
-        case.space, centred(case.sums(gram, 0.7), case.space), family, resources=on(exact_entries=10**9)
-    )
-    rng, ours, dense = np.random.default_rng(3), [], []
-    for _ in range(3):
-        rho = rng.normal(-3.0, 1.5, len(family.parameters))
-        ours.append(Reml(model, rho).value)
-        dense.append(dense_reml(case, family, rho))
-    np.testing.assert_allclose(ours, dense, rtol=1e-8)
-    np.testing.assert_allclose(np.diff(ours), np.diff(dense), rtol=1e-7, atol=1e-8)
+    model = model_of(case, gram, family)
+    rhos = np.random.default_rng(3).normal(-3.0, 1.5, (3, len(family.parameters)))
+    assert_scores_are_dense(case, model, list(rhos))
+    rho = rhos[-1]
     for score in (Reml, Gcv):
         point = score(model, rho)
         for j, e in enumerate(np.eye(len(rho)) * 1e-4):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -52,6 +54,14 @@ def dense_reml(case: Case, family: Family, rho: np.ndarray) -> float:
     )
 
 
+def assert_scores_are_dense(case: Case, model: Model, rhos: Sequence[np.ndarray]) -> None:
+    """1e-8 relative, and the differences between strengths to as much."""
+    ours = [Reml(model, rho).value for rho in rhos]
+    dense = [dense_reml(case, model.family, rho) for rho in rhos]
+    np.testing.assert_allclose(ours, dense, rtol=1e-8)
+    np.testing.assert_allclose(np.diff(ours), np.diff(dense), rtol=1e-7, atol=1e-8)
+
+
 def at(family: Family, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(-2.0, 1.5, len(family.parameters))
 
@@ -76,18 +86,10 @@ def test_the_penalty_is_its_integral(orders: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batch"])
 @pytest.mark.parametrize("name", CASES)
 def test_scores_are_those_of_dense_matrices(name: str, batch: tuple[int, ...]) -> None:
-    """1e-8 relative, and the differences between strengths to as much."""
     kinds, structure = CASES[name]
     case, gram = noisy_wave(kinds, structure, batch)
     family = family_of(case.space)
-    model = model_of(case, gram, family)
-    ours, dense = [], []
-    for seed in range(3):
-        rho = at(family, seed)
-        ours.append(Reml(model, rho).value)
-        dense.append(dense_reml(case, family, rho))
-    np.testing.assert_allclose(ours, dense, rtol=1e-8)
-    np.testing.assert_allclose(np.diff(ours), np.diff(dense), rtol=1e-7, atol=1e-8)
+    assert_scores_are_dense(case, model_of(case, gram, family), [at(family, seed) for seed in range(3)])
 
 
 def gram_of(space: Space, j: int) -> np.ndarray:

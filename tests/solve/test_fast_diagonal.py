@@ -12,10 +12,13 @@ from tests.solve.cases import (
     Case,
     close,
     coordinates_of,
+    cube,
     grid,
+    moment_of,
     on,
     product,
     rngs,
+    roughness,
     space_of,
     spaces,
     weights_of,
@@ -25,7 +28,7 @@ from xspline.solve.direct.solver import Direct
 from xspline.solve.kronecker.pcg import FastDiagonal
 from xspline.solve.kronecker.product import product_of
 from xspline.solve.select import candidates
-from xspline.spaces import Axis, BSpline, Space
+from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.threads import on_cores
 
@@ -34,32 +37,12 @@ from .test_solvers import penalties, well_posed
 many = spaces.filter(lambda space: len(space.names) > 1)
 
 
-def cube(*sizes: int) -> Space:
-    bases = {name: BSpline(k, domain=(0, 1)) for name, k in zip("abcd", sizes, strict=False)}
-    return Space(bases, axes={name: Axis() for name in bases})
-
-
 def even(space: Space, per: float = 3.0, gap: tuple[float, float] = (0.0, 0.0)) -> tuple[Case, Gram]:
     """A uniform grid with so many observations for each coefficient, without those of a gap in the first axis."""
     rng = np.random.default_rng(0)
     xs = [(np.arange(int(per * k)) + 0.5) / int(per * k) for k in space.shape]
     xs[0] = xs[0][(xs[0] < gap[0]) | (xs[0] >= gap[1])]
     return product(space, tuple(xs), [((j,), np.ones(len(x))) for j, x in enumerate(xs)], rng)
-
-
-def moment_of(case: Case) -> np.ndarray:
-    """Φᵀ W y of a grid, one coordinate after the other."""
-    moment = case.w * case.y
-    for design in case.designs():
-        moment = np.tensordot(moment, design, axes=(0, 0))
-    return moment
-
-
-def roughness(space: Space, gram: Gram, share: float) -> Roughness:
-    """λ_j = share · tr G / (n tr R_j)."""
-    trace = float(np.sum(gram.diagonal(space.frame)))
-    each = {n: float(np.sum(Roughness({n: 1.0}).gram(space).diagonal(space.frame))) for n in space.names}
-    return Roughness({n: share * trace / (len(each) * x) for n, x in each.items()})
 
 
 def system_of(space: Space, gram: Gram, penalty: Penalty) -> FastDiagonal:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import scatter
-from tests.solve.cases import Case, gaps, rngs, spaces
-from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, factorise, solve
+from tests.solve.cases import Case, gaps, moment_of, rngs, roughness, spaces
+from xspline.solve import Penalty, Ridge, SingularSystemError, factorise, solve
 from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError
 from xspline.solve.kronecker.operator import Operator
@@ -29,20 +29,9 @@ def field(space: Space, rng: np.random.Generator, missing: float = 0.6, per: flo
     w[tuple(slice(int(0.1 * n), int((0.1 + missing ** (1 / w.ndim)) * n)) for n in w.shape)] = 0.0
     case = Case(space, xs, rng.normal(size=w.shape), w)
     gram = case.general()
-    moment = case.y * case.w
-    for design in case.designs():
-        moment = np.tensordot(moment, design, axes=(0, 0))
     window = tuple((0, k) for k in space.shape)
     power, weight, count = (np.asarray(np.sum(x)) for x in (w * case.y**2, w, w > 0))
-    return Sums(window, gram, moment, power, weight, count, np.zeros(()))
-
-
-def roughness(space: Space, gram: Gram, share: float) -> Roughness:
-    """λ_j = share · tr G / (n tr R_j) for n smoothed coordinates."""
-    names = [n for n, f in zip(space.names, space.features, strict=True) if f.local]
-    trace = float(np.sum(gram.diagonal(space.frame)))
-    each = {n: float(np.sum(Roughness({n: 1.0}).gram(space).diagonal(space.frame))) for n in names}
-    return Roughness({n: share * trace / (len(names) * x) for n, x in each.items()})
+    return Sums(window, gram, moment_of(case), power, weight, count, np.zeros(()))
 
 
 def cube(size: int, **others: Basis) -> Space:

@@ -13,13 +13,12 @@ from xspline.solve.families.modes import SpaceTimes
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.smoothing.criteria import Reml
 from xspline.solve.smoothing.family import choice_for, family_for
-from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
 
-from .cases import Case, gaps, on, product
-from .test_family import dense_reml, gram_of
+from .cases import Case, gaps, product
+from .test_family import dense_reml, gram_of, model_of
 
 TIMES: dict[str, Basis] = {
     "events": Fourier(1, period=0.3) + Polynomial(1) + BSpline(7, domain=(0, 1)),
@@ -63,12 +62,6 @@ def case_of(name: str, batch: tuple[int, ...] = (), missing: float = 0.0) -> tup
         wave = wave + np.cos(2 * np.pi * (along["b"] + along["t"]))
     y = wave.reshape(wave.shape + (1,) * len(batch)) + 0.3 * case.y
     return Case(space, xs, y, case.w), gram
-
-
-def model_of(case: Case, gram: Gram, family: Family) -> Model:
-    return Model(
-        case.space, centred(case.sums(gram, 0.7), case.space), family, resources=on(exact_entries=10**9)
-    )
 
 
 def family_of(gram: Gram, space: Space) -> SpaceTimes:
