@@ -149,7 +149,6 @@ class DirectSystem(System):
 class IterativeSystem(System):
     """A system that is solved by iterations, several right-hand sides side by side."""
 
-    frame: Frame
     index: NDArray[np.intp]  # [b..], which of the different systems each batch member is
     tolerance: float  # ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends
     at_once: int  # right-hand sides that are solved for side by side

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from xspline.pde.text.equation import Equation, parse
-from xspline.pde.text.expression import FUNCTIONS
+from xspline.pde.text.expression import FUNCTIONS, names_in
 from xspline.pde.text.symbols import Names, Value
 
 
@@ -79,7 +79,7 @@ class Candidates:
         factors = list(self.equation.terms.values())
         terms = {power: factors[i] for power, i in zip(powers, subset, strict=False)}
         sides = (self.equation.response, *terms.values())
-        used = {node.id for side in sides for node in ast.walk(side) if isinstance(node, ast.Name)}
+        used = set().union(*map(names_in, sides))
         symbols = {name: symbol for name, symbol in self.equation.symbols.items() if name in used}
         return replace(self.equation, text=self.recovering(subset), terms=terms, symbols=symbols)
 
@@ -148,11 +148,7 @@ def _expression(text: str, names: Names, what: str) -> str:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
-    used = (
-        {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        - (called & set(FUNCTIONS))
-        - {"pi"}
-    )
+    used = names_in(tree) - (called & set(FUNCTIONS)) - {"pi"}
     for name in sorted(used):
         if names.meaning(name) is None:
             raise ValueError(

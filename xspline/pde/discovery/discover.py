@@ -240,13 +240,12 @@ def _row(
     search = models.search(model.subset)
     result = model.result
     ratio = adequacy_of(search, result.rss)
-    left = search.data.count - search.freedom
     return ShownModel(
         model,
         as_good,
         result.state.tau,
         search.stderr(result.linear, result.rss),
-        math.sqrt(max(result.rss, 0.0) / left) if left > 0 else math.nan,
+        search.sigma(result.rss),
         *ratio,
         not any(inadequate(search, result.rss, *ratio, 0.0)),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -365,11 +364,4 @@ def _is_linear(equation: Equation) -> bool:
     """Whether no derivative of the equation by a value of the field holds one."""
     values = {name for name, symbol in equation.symbols.items() if isinstance(symbol, Value)}
     slopes = [expression.differentiate(equation.response, name) for name in values]
-    named = {
-        node.id
-        for slope in slopes
-        if slope is not None
-        for node in ast.walk(slope)
-        if isinstance(node, ast.Name)
-    }
-    return not named & values
+    return not any(expression.names_in(slope) & values for slope in slopes if slope is not None)

@@ -52,9 +52,14 @@ def evaluate(
     raise TypeError(f"{ast.unparse(node)} is no expression of an equation")
 
 
+def names_in(node: ast.AST) -> set[str]:
+    """Return all names in an expression, those of functions too."""
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+
+
 def constant(node: ast.expr) -> float | None:
     """Return the value of an expression of numbers alone; None if it holds a name or overflows."""
-    if any(isinstance(inner, ast.Name) for inner in ast.walk(node)):
+    if names_in(node):
         return None
     with np.errstate(all="ignore"):
         value = float(evaluate(node, {}))
