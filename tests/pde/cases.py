@@ -43,6 +43,18 @@ def burgers(x: xr.DataArray, t: xr.DataArray, k: float = 0.3) -> xr.DataArray:
     return 1 - 0.6 * np.tanh(0.6 * (x - 3 - t) / (2 * k))
 
 
+def noisy(data: xr.DataArray, noise: float, seed: int = 0) -> xr.DataArray:
+    """Return data with noise of a standard deviation."""
+    return data + noise * np.random.default_rng(seed).standard_normal(data.shape)
+
+
+def turning(at: xr.Dataset, noise: float, more: float) -> xr.Dataset:
+    """Return diffusion that turns, u + iv = e^(iωt) w(x, t), with so many times more noise in v."""
+    rng, w = np.random.default_rng(0), diffusion(at.x, at.t)
+    draw = [noise * xr.DataArray(rng.standard_normal(w.shape), dims=w.dims) for _ in range(2)]
+    return xr.Dataset({"u": w * np.cos(1.5 * at.t) + draw[0], "v": w * np.sin(1.5 * at.t) + more * draw[1]})
+
+
 def fitted(u: Callable[[xr.DataArray, xr.DataArray], xr.DataArray], **bases: xs.BSpline) -> xs.Field:
     """Return a close fit of u on the grid."""
     return sampled(u).spline.fit({**SMOOTH, **bases}, penalty=0)

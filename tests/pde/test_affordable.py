@@ -58,7 +58,7 @@ def test_an_equation_without_bases_chooses_a_space_that_suits_it() -> None:
 @pytest.mark.slow
 def test_the_field_that_obeys_an_equation_needs_no_bases() -> None:
     data = cases.sampled(cases.diffusion, cases.grid(40, 30))
-    noisy = data + 0.05 * np.random.default_rng(0).standard_normal(data.shape)
+    noisy = cases.noisy(data, 0.05)
     obeying = xs.constrain(noisy.rename("u"), "u_t = D*u_xx")
     assert float(np.sqrt(((obeying.predict(data) - data) ** 2).mean())) < 0.02
     xr.testing.assert_allclose(obeying.constants.estimate, xs.recover(noisy, "u_t = D*u_xx").estimate)
@@ -70,8 +70,7 @@ def test_the_field_that_obeys_an_equation_needs_no_bases() -> None:
 
 @pytest.mark.slow
 def test_the_terms_of_an_equation_need_no_bases() -> None:
-    data = cases.sampled(cases.burgers_on_a_circle, cases.grid(40, 24))
-    noisy = data + 0.001 * np.random.default_rng(0).standard_normal(data.shape)
+    noisy = cases.noisy(cases.sampled(cases.burgers_on_a_circle, cases.grid(40, 24)), 0.001)
     models = noisy.rename("u").spline.discover("u_t", order=2, power=1)
     assert models.attrs["recover"] == "u_t = k1*u*u_x + k2*u_xx"
     assert "xs.BSpline(" in models.space and models.space.startswith("fit(")

@@ -231,8 +231,7 @@ def test_where_data_show_no_departure_the_equation_holds_exactly() -> None:
 def test_a_gap_is_filled_by_the_equation() -> None:
     """Half of the domain, over all but the first times, is unseen."""
     own = cases.sampled(cases.diffusion, cases.grid(60, 30))
-    noise = 0.02 * np.random.default_rng(0).standard_normal(own.shape)
-    seen = own + noise
+    seen = cases.noisy(own, 0.02)
     seen = seen.where((seen.x < 1.5) | (seen.x > 4.8) | (seen.t < 0.15))
     bases = {"x": xs.BSpline(14, 5), "t": xs.BSpline(8, 5)}
     rough = seen.spline.fit(bases, penalty=xs.Roughness())

@@ -90,12 +90,7 @@ def test_a_circle() -> None:
 
 @pytest.mark.slow
 def test_a_system_of_two_variables() -> None:
-    """Diffusion that turns: u + iv = e^(iωt) a(x, t)."""
-    at = cases.grid(40, 30)
-    a = cases.diffusion(at.x, at.t)
-    rng = np.random.default_rng(0)
-    noise = [0.01 * xr.DataArray(rng.standard_normal(a.shape), dims=a.dims) for _ in range(2)]
-    data = xr.Dataset({"u": a * np.cos(1.5 * at.t) + noise[0], "v": a * np.sin(1.5 * at.t) + 5 * noise[1]})
+    data = cases.turning(cases.grid(40, 30), 0.01, 5)
     field = data.spline.fit(x=xs.BSpline(16, 5), t=xs.BSpline(12, 5), penalty=1e-9)
     found = field.recover(["u_t = D*u_xx - w*v", "v_t = D*v_xx + w*u"])
     single = field.recover("u_t = D*u_xx - w*v")
@@ -235,8 +230,7 @@ def test_a_front_that_knots_do_not_resolve_has_no_errors(noise: float) -> None:
     def front(x: xr.DataArray, t: xr.DataArray) -> xr.DataArray:
         return cases.burgers(x, t, 0.02)
 
-    data = cases.sampled(front)
-    data = data + noise * np.random.default_rng(3).standard_normal(data.shape)
+    data = cases.noisy(cases.sampled(front), noise, 3)
     found = data.spline.fit(x=xs.BSpline(20, 5), t=xs.BSpline(10, 5), penalty=1e-6).recover(
         "u_t + u*u_x = k*u_xx"
     )
@@ -379,12 +373,10 @@ def test_known_constants_are_no_constants() -> None:
 @pytest.mark.slow
 def test_a_system_that_is_obeyed() -> None:
     at = cases.grid(30, 20)
-    a, rng = cases.diffusion(at.x, at.t), np.random.default_rng(0)
-    draw = [0.05 * xr.DataArray(rng.standard_normal(a.shape), dims=a.dims) for _ in range(2)]
-    data = xr.Dataset({"u": a * np.cos(1.5 * at.t) + draw[0], "v": a * np.sin(1.5 * at.t) + 4 * draw[1]})
+    data = cases.turning(at, 0.05, 4)
     field = data.spline.fit(x=xs.BSpline(12, 5), t=xs.BSpline(9, 5), penalty=1e-6)
     obeying = field.constrain(["u_t = D*u_xx - w*v", "v_t = D*v_xx + w*u"])
-    truth = a * np.sin(1.5 * at.t)
+    truth = cases.diffusion(at.x, at.t) * np.sin(1.5 * at.t)
     z = ((obeying["v"].predict(at) - truth) / obeying["v"].stderr(at)).values
     assert 0.4 < np.sqrt(np.mean(z**2)) < 1.8
     assert float(obeying["v"].stderr(at).median()) < 0.5 * float(field["v"].stderr(at).median())

@@ -17,8 +17,7 @@ BASES = {"x": xs.BSpline(14, 5), "t": xs.BSpline(10, 5)}
 
 @functools.cache
 def noisy() -> xr.DataArray:
-    own = cases.sampled(cases.diffusion)
-    return own + 0.02 * np.random.default_rng(0).standard_normal(own.shape)
+    return cases.noisy(cases.sampled(cases.diffusion), 0.02)
 
 
 @functools.cache

@@ -18,11 +18,7 @@ TURNING = ["u_t = D*u_xx - a*v", "v_t = D*v_xx + b*u"]
 
 @functools.cache
 def turning(noise: float = 0.01) -> xr.Dataset:
-    """Diffusion that turns: u + iv = e^(iωt) w(x, t)."""
-    at, rng = cases.grid(40, 30), np.random.default_rng(0)
-    w = cases.diffusion(at.x, at.t)
-    draw = [noise * xr.DataArray(rng.standard_normal(w.shape), dims=w.dims) for _ in range(2)]
-    return xr.Dataset({"u": w * np.cos(1.5 * at.t) + draw[0], "v": w * np.sin(1.5 * at.t) + 2 * draw[1]})
+    return cases.turning(cases.grid(40, 30), noise, 2)
 
 
 def constants(data: xr.Dataset, equations: list[str] = TURNING, method: str | None = None) -> xr.Dataset:
@@ -96,8 +92,7 @@ def mode(x: xr.DataArray, t: xr.DataArray) -> xr.DataArray:
     ],
 )
 def test_constants_that_are_told_together_only_are_named(u, equation: str, told: str, noise: float) -> None:
-    data = cases.sampled(u)
-    data = data + noise * np.random.default_rng(0).standard_normal(data.shape)
+    data = cases.noisy(cases.sampled(u), noise)
     found = data.spline.fit(ONE_MODE, penalty=1e-8).recover(equation)
     assert np.isnan(found.stderr).all()
     assert f"errors are withheld: the data do not tell {told}" in found.attrs["checks"]
@@ -107,8 +102,7 @@ def test_constants_that_are_told_together_only_are_named(u, equation: str, told:
 
 @pytest.mark.parametrize("noise", [0.0, 0.01, 0.1])
 def test_constants_that_two_modes_tell_apart_have_errors(noise: float) -> None:
-    data = cases.sampled(cases.diffusion)
-    data = data + noise * np.random.default_rng(0).standard_normal(data.shape)
+    data = cases.noisy(cases.sampled(cases.diffusion), noise)
     found = data.spline.fit(ONE_MODE, penalty=1e-8).recover("u_t = a*u_xx + b*u")
     assert (np.abs(found.estimate - [0.05, 0]) < scatter.FIVE * found.stderr).all()
 

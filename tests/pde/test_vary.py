@@ -35,9 +35,7 @@ def medium(noise: float = 0.0) -> tuple[xr.DataArray, dict[str, object]]:
         by_xx = -np.exp(-t) * np.sin(x) - 1.2 * np.cos(2 * x + t)
         return by_t - diffusivity(x) * by_xx - (0.2 - 0.06 * x) * by_x
 
-    data = cases.sampled(value)
-    draw = np.random.default_rng(0).standard_normal(data.shape)
-    return data + noise * draw, {"S": source}
+    return cases.noisy(cases.sampled(value), noise), {"S": source}
 
 
 @functools.cache
@@ -151,9 +149,7 @@ def test_without_noise_they_are_exact(basis: object) -> None:
 
 @pytest.mark.slow
 def test_one_that_does_not_vary_is_a_constant() -> None:
-    data = cases.sampled(cases.diffusion)
-    data = data + 0.01 * np.random.default_rng(0).standard_normal(data.shape)
-    field = data.spline.fit(BASES)
+    field = cases.noisy(cases.sampled(cases.diffusion), 0.01).spline.fit(BASES)
     one = field.recover("u_t = D*u_xx")
     same = field.recover("u_t = D(x)*u_xx", vary={"D": xs.Polynomial(0)})
     np.testing.assert_allclose(same.D, one.estimate.item(), rtol=1e-8)
