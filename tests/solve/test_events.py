@@ -72,19 +72,15 @@ def test_the_score_is_that_of_dense_matrices(kind: str, structure: str) -> None:
             np.testing.assert_allclose(point.gradient[j], slope, rtol=1e-4, atol=1e-5)
 
 
-def series(events: float, noise: float = 0.1) -> tuple[Case, Gram]:
-    """A season and a trend, a wave of no season along with them, and noise, at 400 labels."""
+def smoothed_series(events: float) -> tuple[Case, np.ndarray]:
+    """A season and a trend, a wave of no season along with them, and noise, at 400 labels; coefficients by REML."""
     space, rng = space_of("in cells"), np.random.default_rng(0)
     x = np.sort(rng.uniform(0, 1, 400))
-    y = (
-        1.0
-        + 2.0 * x
-        + np.cos(2 * np.pi * x / 0.3)
-        + events * np.sin(9.0 * x**2)
-        + noise * rng.normal(size=400)
-    )
+    y = 1.0 + 2.0 * x + np.cos(2 * np.pi * x / 0.3) + events * np.sin(9.0 * x**2) + 0.1 * rng.normal(size=400)
     case = Case(space, (x,), y, np.ones(400))
-    return case, case.general()
+    sums = case.sums(case.general())
+    chosen = choose(sums, space, "reml")
+    return case, solve(sums, space, chosen.penalty).coefficients
 
 
 def events_of(case: Case, c: np.ndarray) -> np.ndarray:
@@ -93,14 +89,10 @@ def events_of(case: Case, c: np.ndarray) -> np.ndarray:
 
 def test_reml_says_whether_there_are_events() -> None:
     """Where there are none they vanish, and season and trend are what they are."""
-    case, gram = series(0.0)
-    chosen = choose(case.sums(gram), case.space, "reml")
-    c = solve(case.sums(gram), case.space, chosen.penalty).coefficients
+    case, c = smoothed_series(0.0)
     assert np.std(events_of(case, c)) < 0.02
     np.testing.assert_allclose(c[:4], [2.0, 1.0, 1.0, 0.0], atol=0.05)
-    case, gram = series(1.0)
-    chosen = choose(case.sums(gram), case.space, "reml")
-    c = solve(case.sums(gram), case.space, chosen.penalty).coefficients
+    case, c = smoothed_series(1.0)
     truth = case.y - (case.phi @ c)
     assert np.std(truth) == pytest.approx(0.1, rel=0.15)
     assert np.std(events_of(case, c)) > 0.3

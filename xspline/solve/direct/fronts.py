@@ -104,9 +104,8 @@ class DissectionCholesky(Cholesky):
             np.bincount(tree.source, values, math.prod(shape)).astype(np.float64, copy=False).reshape(shape)
         )
         diagonal = (slice(None),) * len(frame.sizes) + (0,) * len(frame.sizes)
-        once = pairs[diagonal].copy()
         pairs *= 2.0  # an entry and its transpose
-        pairs[diagonal] = once
+        pairs[diagonal] /= 2.0
         return pairs[..., None]
 
     def _walk(self, visit: Callable[[int], None], rounds: Iterable[Sequence[Sequence[int]]]) -> None:

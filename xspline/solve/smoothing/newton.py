@@ -10,6 +10,7 @@ Scores are in the units of a log-likelihood: a difference of 1 matters, one of 1
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -171,12 +172,10 @@ def _advanced(score: Callable[[Array], P], state: State[P], step: Array) -> Stat
 def _tried(score: Callable[[Array], P], state: State[P], rho: Array) -> State[P]:
     """Return the search at another place; where there is no score it stays, and the bounds draw closer."""
     trial = np.clip(rho, state.lower, state.upper)
-    try:
+    with suppress(SingularSystemError):
         point = score(trial)
         if point.value is None or np.isfinite(point.value):
             return replace(state, rho=trial, point=point)
-    except SingularSystemError:
-        pass
     middle = (state.rho + trial) / 2
     distance = np.abs(trial - state.rho)
     far = distance >= 0.5 * np.max(distance)
