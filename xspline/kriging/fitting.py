@@ -265,11 +265,10 @@ def _calibrated(field: Nearby, inner: Index) -> tuple[float, Nearby]:
     for distance in DISTANCES:
         # Most places that are asked for are among observations: of these, quantiles are known twice as well.
         own = shuffled[: 4 * WITHHELD if distance < 1 else WITHHELD]
-        blocks = np.arange(own.size + 1)
         near = p.neighbours(p.places[own], NEIGHBOURS, distance)
         if near[1].min() == 0:
             break
-        combined = field.combined(near, p.places[own, None], alone, blocks, True)
+        combined = field.combined(near, p.places[own, None], alone, np.arange(own.size + 1), True)
         noise = field.noise_share * combined.scale / p.counts[own]
         away = np.abs(p.values[own] - combined.mean)
         weight = 1.0 if distance < 1 else 1 / (len(DISTANCES) - 1)

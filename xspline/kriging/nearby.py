@@ -82,10 +82,8 @@ class Calibration(NamedTuple):
 
     def _between(self, factors: Array, left: Array, scale: Array) -> Array:
         at, own = np.log(np.maximum(left, 1e-12)), np.log(np.maximum(scale, np.finfo(float).tiny))
-        knots = [
-            (np.interp(at, x, s), np.interp(at, x, y))
-            for x, s, y in zip(self.left, self.scales, factors, strict=True)
-        ]
+        columns = zip(self.left, self.scales, factors, strict=True)
+        knots = [(np.interp(at, x, s), np.interp(at, x, y)) for x, s, y in columns]
         out = knots[0][1]
         for (low, less), (high, more) in itertools.pairwise(knots):
             out = out + np.clip((own - low) / np.maximum(high - low, 1e-9), 0, 1) * (more - less)

@@ -185,7 +185,7 @@ class Axis:
         is_length = text in ("year", "day") or instants.DURATION.fullmatch(text)
         if array.dtype.kind == "m" or isinstance(label, datetime.timedelta | np.timedelta64) or is_length:
             return cls("timedelta", role="time")
-        is_date = instants.INSTANT.fullmatch(instants.extended(text))
+        is_date = instants.INSTANT.fullmatch(instants.with_hyphens(text))
         if array.dtype.kind == "M" or isinstance(label, datetime.date | np.datetime64) or is_date:
             return cls("time", role="time")
         if label is None or _is_number(label):

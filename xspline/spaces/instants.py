@@ -62,7 +62,7 @@ INSTANT = re.compile(
 )
 
 
-def extended(text: str) -> str:
+def with_hyphens(text: str) -> str:
     """The text of an instant with the hyphens of its date, "2000-06-01" for "20000601"; others as they are."""
     return re.sub(r"^(\s*\d{4})(\d\d)(\d\d)?(?=[T Z]|$)", lambda m: "-".join(filter(None, m.groups())), text)
 
@@ -139,7 +139,7 @@ def _check_calendar(given: str, wanted: str, label: Any) -> None:
 
 def _seconds_of_text(text: str, calendar: str, epoch: int) -> float:
     """An ISO string to seconds since the epoch; what it leaves out is the first instant."""
-    match = INSTANT.fullmatch(extended(text))
+    match = INSTANT.fullmatch(with_hyphens(text))
     if match is None:
         if text.strip() in ("NaT", "nan", ""):
             return np.nan

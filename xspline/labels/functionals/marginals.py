@@ -21,7 +21,7 @@ from xspline.solve.errors import warn
 from xspline.spaces import Fourier, Space
 from xspline.spaces.basis import coordinate_in_errors
 from xspline.spaces.conversions import degrees_in
-from xspline.spaces.instants import extended
+from xspline.spaces.instants import with_hyphens
 from xspline.spaces.means import CellMeans, as_cells, neighbours
 
 Array = np.ndarray
@@ -211,7 +211,7 @@ def range_in(space: Space, name: str, given: Any, observed: Mapping[str, Range])
         for end, other in zip(ends, whole, strict=True)
     )
     # A year, a month or a day that is written as a text ends with the next one's first instant.
-    text = extended(ends[1]) if axis.kind == "time" and isinstance(ends[1], str) else ""
+    text = with_hyphens(ends[1]) if axis.kind == "time" and isinstance(ends[1], str) else ""
     if re.fullmatch(r"\d{4}(-\d\d){0,2}", text):
         last: Any = np.datetime64(text)
         behind = float(axis.to_float("+" + str(last + np.array(1, f"m8[{np.datetime_data(last)[0]}]"))))

@@ -13,7 +13,7 @@ import xarray as xr
 from xspline.labels.read.coordinates import units_of
 from xspline.spaces import Axis
 from xspline.spaces.conversions import converted, degrees_in
-from xspline.spaces.instants import INSTANT, extended
+from xspline.spaces.instants import INSTANT, with_hyphens
 
 _LATITUDE_UNITS = {"degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN"}
 _LONGITUDE_UNITS = {"degrees_east", "degree_east", "degrees_E", "degree_E", "degreesE", "degreeE"}
@@ -97,7 +97,7 @@ def axis_of(coordinate: xr.DataArray) -> Axis:
     dtype = getattr(coordinate.indexes.get(coordinate.name), "dtype", coordinate.dtype)
     is_text = coordinate.dtype.kind == "U" or str(dtype).startswith("str")
     label = str(next(coordinate.values.flat, "")) if is_text else ""
-    if not isinstance(dtype, np.dtype) or INSTANT.fullmatch(extended(label)):
+    if not isinstance(dtype, np.dtype) or INSTANT.fullmatch(with_hyphens(label)):
         raise TypeError(_of_pandas(str(coordinate.name), str(dtype), label))
     sample = _sample(coordinate)
     if coordinate.dtype.kind not in "iufbMmO":
@@ -119,7 +119,7 @@ def _of_pandas(name: str, dtype: str, label: str) -> str:
     index, other = f"ds.indexes[{name!r}]", ("a type of pandas", f"ds[{name!r}].astype(float)")
     if INSTANT.fullmatch(label):
         other = ("texts of dates", f'ds[{name!r}].astype("datetime64[ns]")')
-    elif INSTANT.fullmatch(extended(label)):  # NumPy reads 20000601 as a year
+    elif INSTANT.fullmatch(with_hyphens(label)):  # NumPy reads 20000601 as a year
         other = ("texts of dates", f"pandas.to_datetime({index})")
     what, labels = {
         "datetime64": (
