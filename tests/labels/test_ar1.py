@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 import warnings
+from unittest import mock
 
 import numpy as np
 import pytest
 import xarray as xr
 
 import xspline as xs
+from xspline.kernels.series import lags
 
 LAGS = 4
 TIME = np.arange("1990-01", "1998-01", dtype="datetime64[M]").astype("datetime64[ns]")
@@ -135,6 +138,32 @@ def test_years_are_holders_and_the_jackknife_leaves_them_out() -> None:
     assert 0.3 < (field.stderr(at, method="jackknife") / field.stderr(at)).item() < 3
     without = field.statistics.without("1993").solve(0)
     assert_is_dense(without, data.where(data.time.dt.year != 1993))
+
+
+def test_parts_are_joined_in_the_order_of_time_and_few_joins_leave_each_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are merged in any order, and two of them are shorter than lags, so that others are joined across them."""
+    data, cuts = grid(), [0, 12, 14, 16, 28, 40, 52, 64, 76, 88, 96]
+    parts = [
+        xs.statistics(data[first:last], agreed(), holder=str(first), errors=ERRORS)
+        for first, last in itertools.pairwise(cuts)
+    ]
+    joins = mock.Mock(wraps=lags._join)
+    monkeypatch.setattr(lags, "_join", joins)
+    at = {"time": ["1994-01-01"], "lat": [5.0]}
+    without = [xs.merge([own for own in parts if own is not part]).solve(0) for part in parts]
+    assert_is_dense(without[1], data.where(~data.time.isin(data.time[12:14])))
+    deviations = np.array([field.predict(at).item() for field in without])
+    jackknife = math.sqrt(9 / 10 * np.sum((deviations - deviations.mean()) ** 2))
+    scores = []
+    for order in ([*range(10)], [0, 2, 4, 1, 3, 9, 8, 7, 6, 5]):
+        field = xs.merge([parts[i] for i in order]).solve(0)
+        joins.reset_mock()
+        np.testing.assert_allclose(field.stderr(at, method="jackknife"), jackknife, rtol=1e-9)
+        assert joins.call_count < 40
+        scores.append(field.stderr(at, method="scores"))
+    xr.testing.assert_allclose(*scores, rtol=1e-9)
 
 
 def test_each_pixel_has_its_own_correlation() -> None:

@@ -11,7 +11,7 @@ import xarray as xr
 
 from xspline import execution, notebook
 from xspline.arguments import NotAnArray, checked
-from xspline.kernels.series.lags import closed
+from xspline.kernels.series.lags import begins, closed
 from xspline.labels.errors import read_errors_name_labels, unknown_name
 from xspline.labels.read.coordinates import warn_left_out
 from xspline.labels.read.observations import Variable
@@ -131,7 +131,8 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
             for part in self.parts:
                 key = tuple(part.provenance["period"]) if self._is_in_periods else part.digest
                 groups.setdefault(key, []).append(part.sums[name])
-            keys, sums = self.periods or list(groups), list[Sums]()
+            in_order = sorted(groups, key=lambda key: min(map(begins, groups[key])))
+            keys, sums = self.periods or in_order, list[Sums]()
             for key in keys:
                 merged = Sums.merge([*sums[-1:], *groups[key]], self.space.frame)
                 sums.append(closed(merged, self.space, is_last=key == keys[-1]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from xspline import execution
 from xspline.arguments import is_integer
 from xspline.kernels import Group, Layout
-from xspline.kernels.series.lags import closed
+from xspline.kernels.series.lags import begins, closed
 from xspline.labels.fine.field import rows_of
 from xspline.labels.fit import Fit, selection
 from xspline.residuals.assumptions import MOST
@@ -548,22 +549,25 @@ def leave_out_fits(fit: Fit, device: str | None = None) -> Array:
     space, batch = fit.space, fit.variable.batch_shape
     _check_offsets(fit)
     fit.statistics._check_several()
-    remaining = leave_one_out(fit.sums, space.frame)
-    if fit.rho is not None:
-        remaining = [whitened(closed(sums, space), fit.rho, space.frame) for sums in remaining]
-    resources, by_part = execution.resources(execution.present(device)), list[Array]()
+    order = sorted(range(len(fit.sums)), key=lambda part: begins(fit.sums[part]))
+    remaining = leave_one_out(
+        [fit.sums[part] for part in order], space.frame, lambda sums: closed(sums, space, is_last=False)
+    )
+    resources = execution.resources(execution.present(device))
+    by_part = np.full((len(order), *space.shape, *batch), np.nan)
     for number in counted(len(remaining), 1, "fits without one holder"):
-        try:
-            c = solve(remaining[number], space, fit.known_penalty, resources=resources).coefficients
-        except SingularSystemError:
-            c = np.full((*space.shape, *(1 for _ in batch)), np.nan)
-        by_part.append(np.broadcast_to(c, (*space.shape, *batch)))
+        sums = remaining[number]
+        if fit.rho is not None:
+            sums = whitened(closed(sums, space), fit.rho, space.frame)
+        with suppress(SingularSystemError):
+            solution = solve(sums, space, fit.known_penalty, resources=resources)
+            by_part[order[number]] = solution.coefficients
     if np.isnan(by_part).all():
         raise SingularSystemError(
             f"none of the {len(by_part)} parts of {fit.name!r} can be spared: without it the others do not determine "
             'the field; take parts that overlap more (holder="time.year", say), or pass a penalty'
         )
-    return np.stack(by_part, axis=len(space.shape))
+    return np.moveaxis(by_part, 0, len(space.shape))
 
 
 def replicates(fit: Fit, method: str, device: str | None = None) -> Array:

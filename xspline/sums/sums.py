@@ -13,7 +13,7 @@ import hashlib
 import json
 import sys
 from collections import UserDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from typing import Any, TypeAlias
@@ -314,16 +314,22 @@ def _by_holder(parts: Sequence[HolderSums]) -> Iterator[tuple[int, list[Sums]]]:
         yield code, [part[code] for part in parts if code in part]
 
 
-def leave_one_out(parts: Sequence[Sums], frame: Frame) -> list[Sums]:
+def leave_one_out(
+    parts: Sequence[Sums], frame: Frame, finish: Callable[[Sums], Sums] = lambda sums: sums
+) -> list[Sums]:
     """Sums of the data of all parts but one, for each of them in turn; each is deterministic in the order of the parts.
 
     They are added up from the first parts and from the last ones, 3 merges a part; nothing is subtracted, so that
-    what remains is as exact as a merge of its own, and separable where that is. What is left of a single part is
-    `Sums.zero`.
+    what remains is as exact as a merge of its own, and separable where that is. `finish` is done to what a merge
+    gives. What is left of a single part is `Sums.zero`.
     """
     if len(parts) == 1:
         return [Sums.zero(frame, parts[0].batch)]
-    after = list(accumulate(parts[:0:-1], lambda done, part: Sums.merge([part, done], frame)))
-    before = accumulate(parts[:-1], lambda done, part: Sums.merge([done, part], frame))
+
+    def both(done: Sums, part: Sums) -> Sums:
+        return finish(Sums.merge([done, part], frame))
+
+    after = list(accumulate(parts[:0:-1], lambda done, part: both(part, done)))
+    before = accumulate(parts[:-1], both)
     first = after.pop()
-    return [first, *(Sums.merge([done, after.pop()], frame) if after else done for done in before)]
+    return [first, *(both(done, after.pop()) if after else done for done in before)]

@@ -237,6 +237,19 @@ def closed(sums: Sums, space: Space, *, is_last: bool = True) -> Sums:
     return replace(sums, memory=Memory(series, pairs.merged(memory.lagged), () if is_last else tuple(kept)))
 
 
+def begins(sums: Sums) -> float:
+    """Return the first number of the series in sums, infinite without one, and 0 where no errors remember.
+
+    Parts that are joined one after the other are to be in this order, or an edge may end up within a gap that others
+    were joined across.
+    """
+    memory = sums.memory
+    if memory is None:
+        return 0.0
+    k = memory.series.coefficient
+    return min((float(middle(edge.coordinates[k][0])) for edge in memory.edges), default=math.inf)
+
+
 def _label(edge: Edge, i: int, space: Space, series: Series) -> str:
     name = space.names[series.coefficient]
     x = np.asarray([middle(edge.coordinates[series.coefficient][i])])
