@@ -58,6 +58,28 @@ def test_scores_are_the_dense_sandwich(field: xs.Field, product: xr.DataArray) -
     assert found.attrs["degrees_of_freedom"] == 4 and "between the 5 parts" in found.attrs["comment"]
 
 
+def test_parts_that_alone_know_a_pixel_leave_its_error_bars_nan(product: xr.DataArray) -> None:
+    """As the jackknife has it; that of others is what it is without that pixel."""
+    data = product.isel(lat=16, lon=slice(4, 11))
+    poor = data.copy()
+    poor[6:, 1] = np.nan  # one part knows all; of column 0 none knows anything, which is land
+    poor[:, 2] = np.nan
+    poor[[3, 40], 2] = 290.0  # two parts, each of which a line needs
+    poor[[4, 41, 50], 3] = np.nan
+    holders = {"holder": "time.year", "time": xs.Polynomial(1)}
+    at = {"time": data.time[[0, 30]]}
+    for errors in (None, xs.AR1("time")):
+        field, whole = (xs.fit(own, **holders, errors=errors) for own in (poor, data))
+        for method in ("jackknife", "scores"):
+            found = field.stderr(at, method=method)
+            np.testing.assert_array_equal(found.isnull().all("time"), [True, True, True, *[False] * 4])
+            np.testing.assert_allclose(found[:, 4:], whole.stderr(at, method=method)[:, 4:], rtol=1e-6)
+        ridge = xs.fit(poor, **holders, errors=errors, penalty=1.0)
+        assert ridge.stderr(at, method="jackknife")[:, :2].isnull().all()
+    with pytest.raises(xs.SingularSystemError, match="none of the 5 parts of 'sst' can be spared"):
+        xs.fit(poor[:, 2], **holders).stderr(at, method="scores")
+
+
 @pytest.mark.slow
 def test_scores_of_many_parts_are_near_the_jackknife(product: xr.DataArray) -> None:
     many = product.isel(time=slice(36)).spline.fit(BASES, penalty=PENALTY, holder="time")

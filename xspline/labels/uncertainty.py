@@ -563,11 +563,15 @@ def leave_out_fits(fit: Fit, device: str | None = None) -> Array:
             solution = solve(sums, space, fit.known_penalty, resources=resources)
             by_part[order[number]] = solution.coefficients
     if np.isnan(by_part).all():
-        raise SingularSystemError(
-            f"none of the {len(by_part)} parts of {fit.name!r} can be spared: without it the others do not determine "
-            'the field; take parts that overlap more (holder="time.year", say), or pass a penalty'
-        )
+        raise _none_spared(fit)
     return np.moveaxis(by_part, 0, len(space.shape))
+
+
+def _none_spared(fit: Fit) -> SingularSystemError:
+    return SingularSystemError(
+        f"none of the {len(fit.sums)} parts of {fit.name!r} can be spared: without it the others do not determine the "
+        'field; take parts that overlap more (holder="time.year", say), or pass a penalty'
+    )
 
 
 def replicates(fit: Fit, method: str, device: str | None = None) -> Array:
@@ -576,6 +580,8 @@ def replicates(fit: Fit, method: str, device: str | None = None) -> Array:
     if method == "jackknife":
         return jackknife_replicates(fit, device)
     own = fit.scores.replicates
+    if np.isnan(own).any(axis=tuple(range(own.ndim - fit.scores.used.ndim + 1))).all():
+        raise _none_spared(fit)
     return np.asarray(own * selection(fit.space, fit.selected, own.ndim))
 
 
@@ -587,7 +593,7 @@ def jackknife_replicates(fit: Fit, device: str | None = None) -> Array:
     that are independent of each other, and nothing of the errors within them (Künsch 1989).
 
     They are [K.., H, b..] of the selected terms: zero for a part without observations of a batch member, which does not
-    count in its H, and NaN for members that some part's removal leaves undetermined.
+    count in its H, and NaN for members that some part's removal leaves undetermined, or that one part alone observed.
 
     Raises
     ------
@@ -607,8 +613,8 @@ def jackknife_replicates(fit: Fit, device: str | None = None) -> Array:
     count = used.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         deviation = c - np.sum(c, axis=ndim, keepdims=True, where=used) / count
-        scaled = np.sqrt((count - 1) / count) * deviation
-    return np.where(used, scaled * selection(fit.space, fit.selected, c.ndim), 0.0)
+        scaled = np.where(count > 1, np.sqrt((count - 1) / count), np.nan) * np.where(used, deviation, 0.0)
+    return scaled * selection(fit.space, fit.selected, c.ndim)
 
 
 # ---- cross-validation

@@ -12,6 +12,7 @@ least too short where parts are few.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,12 +20,17 @@ from functools import cached_property
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
-from xspline.solve.krylov import TOLERANCE, conjugate_gradients
+from xspline.solve.krylov import TOLERANCE, LinearMap, conjugate_gradients
 from xspline.solve.penalties.roughness import Penalty
 from xspline.solve.solution import Solution
 from xspline.spaces import Space
 from xspline.sums import Sums
 from xspline.threads import single_threaded_blas
+
+# Coefficients up to which systems without a part are solved by matrices; more take as many products as iterations do.
+MOST_DENSE = 64
+# What is added to the diagonal of such a matrix, whose eigenvalues are up to 1, so that a singular one has an inverse.
+ROUNDING = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +39,8 @@ class Scores:
 
     Attributes
     ----------
-    scores, moves : g_b and x_b, [K.., B, b..]; zero where a part has no observations.
+    scores, moves : g_b and x_b, [K.., B, b..]; zero where a part has no observations, and x_b is NaN where the other
+        parts do not determine the fit.
     used : [B, b..], whether it has some.
     edf, variance : [b..], of the fit: effective degrees of freedom, and σ̂².
     """
@@ -125,9 +132,32 @@ def scores_of(cumulated: Sequence[Sums], space: Space, penalty: Penalty, solutio
     def near(v: Array) -> Array:
         return flat(np.nan_to_num(solution.factorisation.solve(shaped(v))))
 
-    moves, _ = conjugate_gradients(without, near, flat(g), TOLERANCE)
+    moves = _solved(without, near, flat(g))
     edf = np.broadcast_to(solution.factorisation.edf(), batch)
     degrees = np.where(total.count > edf, total.count - edf, np.nan)
     variance = np.where(solution.determined, solution.rss / degrees, np.nan)
     x = np.where(solution.determined, shaped(moves), np.nan)
     return Scores(g, x, used, edf, variance)
+
+
+def _solved(without: LinearMap, near: LinearMap, g: Array) -> Array:
+    """Return x, [m, K..], of `without` x = g; of few coefficients NaN where the matrix is singular.
+
+    Scores lie in the range of a singular matrix, so that iterations would not find out. `near` is the inverse of a
+    matrix that is no smaller, so that eigenvalues of both together are between 0 and 1.
+    """
+    size = math.prod(g.shape[1:])
+    if size > MOST_DENSE:
+        return conjugate_gradients(without, near, g, TOLERANCE)[0]
+    matrices = np.empty((len(g), size, size))
+    for k in range(size):
+        unit = np.zeros((len(g), size))
+        unit[:, k] = 1.0
+        matrices[:, :, k] = near(without(unit.reshape(g.shape))).reshape(len(g), size)
+    is_known = np.any(matrices, axis=2)
+    matrices += np.where(is_known, ROUNDING, 1.0)[:, :, None] * np.eye(size)
+    inverse = np.linalg.inv(matrices)
+    x = (inverse @ near(g).reshape(len(g), size, 1)).reshape(g.shape)
+    trace = np.trace(inverse, axis1=1, axis2=2)  # of 1/(1 - leverage), which is 1e14 where no one else knows
+    x[np.abs(trace) > 1 / math.sqrt(ROUNDING)] = np.nan
+    return x
