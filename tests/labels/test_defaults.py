@@ -226,6 +226,15 @@ def test_nothing_to_fit_says_what_was_looked_for() -> None:
         r"\(int64\).*fit\(row=4\).*assign_coords",
     ):
         data.spline.fit()
+    series = zeros(("time",), {"time": days(3)}, "y")
+    with pytest.raises(
+        ValueError, match="'time' has one label, and two or more are needed: look at how the data"
+    ):
+        series[:1].spline.fit()
+    with pytest.raises(ValueError, match="'time' has no labels, and two or more are needed"):
+        series[:0].spline.fit()
+    with pytest.raises(TypeError, match=r"not DataTree; tree\.spline\.fit\(\.\.\.\) fits each node"):
+        xs.fit(xr.DataTree.from_dict({"/a": series.to_dataset()}))
     with pytest.raises(ValueError, match="holds no numeric variable"):
         xr.Dataset({"name": ("x", list("ab"))}).spline.fit()
     with pytest.raises(ValueError, match="'lat' is a data variable; make"):

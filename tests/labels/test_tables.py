@@ -67,6 +67,7 @@ def test_headers_of_erddap_are_names_and_units() -> None:
     assert both.sst.units == "degree_C" and both.sal.attrs == frame.attrs["sal"]
     assert both.latitude.units == "degrees_north" and "units" not in both.time.attrs
     np.testing.assert_array_equal(both.sst, [1, np.nan, 3])
+    xr.testing.assert_identical(xs.from_dataframe(frame, "sst (degree_C)").variable, both.sst.variable)
     assert both.time.values[1] == np.datetime64("2010-02-01T12:00") and np.isnat(both.time.values[2])
     assert both.station.isnull().values.tolist() == [False, True, False]
     with pytest.warns(xs.FitWarning, match="1 observations were left out because a label is NaN"):

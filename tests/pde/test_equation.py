@@ -144,13 +144,16 @@ def test_a_known_called_u_leaves_the_field_its_own_name(globe: xs.Field) -> None
         ("u_t = a**9**9**9 * u", "a to a power that is not a number"),
         ("u_t = 0.1 * u_xx", "has no parameter: every name in it is the field, a coordinate or known"),
         ("a*u_t = b*u_xx", r"every term of .* has a parameter \(a, b\), which fixes their ratios alone"),
+        ("a*u_tt + b*u_xx = 0", r"every term of .* has a parameter \(a, b\), which fixes their ratios alone"),
+        ("0*u - 0 = a*u_tt + b*u_xx", r"every term of .* has a parameter \(a, b\)"),
+        ("a*u_tt + b*u_xx = S", r"every term of .* has a parameter \(a, b\)"),
         ("x = a*t", r"holds nothing of the field, whose values and derivatives are u, u_…"),
     ],
 )  # fmt: skip
 def test_texts_that_are_no_linear_equation_are_refused(field: xs.Field, text: str, message: str) -> None:
-    known = ("S",) if "S" in text else ()
+    known = {"S": 0.0} if "S" in text else {}
     with pytest.raises(ValueError, match=message):
-        read(text, field, *known)
+        parse(text, Names.of(field, {}, known))
 
 
 def test_names_that_clash_are_refused(field: xs.Field, globe: xs.Field) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import xarray as xr
 import xspline as xs
 from benchmarks import constants
 from tests import scatter
+from tests.labels.test_ar1 import noise
 from tests.pde import cases
 from tests.products import stderr_of
 from xspline.pde.profile import gauss_newton
@@ -223,6 +225,19 @@ def test_a_wrong_equation_has_no_errors() -> None:
     assert np.isnan([found[name].item() for name in ("stderr", "lower", "upper", "covariance")]).all()
     assert "errors are withheld: a field that obeys the equation misses the data" in found.attrs["checks"]
     assert "a term is missing: the data ask for" in found.attrs["checks"]
+
+
+def test_errors_that_remember_are_named_beside_what_the_equation_misses() -> None:
+    data = cases.sampled(cases.diffusion)
+    errors = noise(np.random.default_rng(0), 0.5, *data.transpose("t", "x").shape)
+    red = data + xr.DataArray(0.03 * errors, data.transpose("t", "x").coords, ("t", "x"))
+    checks = red.rename("u").spline.recover("u_t = D*u_xx").attrs["checks"]
+    assert (
+        "or errors are correlated, which this takes as independent" in checks or "a term is missing" in checks
+    )
+    assert re.search(r"neighbours' residuals .* are correlated along 't' \(0\.\d+\)", checks)
+    white = data + 0.03 * np.random.default_rng(0).standard_normal(data.shape)
+    assert "correlated" not in white.rename("u").spline.recover("u_t = D*u_xx").attrs["checks"]
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])

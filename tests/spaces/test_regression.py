@@ -221,6 +221,11 @@ def test_arguments_that_make_no_basis_are_refused(make: Any, kind: type[Exceptio
         (xs.Regressors(enso=0 * INDEX + 2), ValueError, "one of them is constant or a sum of the others; leave it out"),
         (xs.Regressors(enso=INDEX, twice=2 * INDEX), ValueError, "the constant and the indices of .* not independent"),
         (
+            xs.Polynomial(1) + xs.Regressors(enso=INDEX, twice=2 * INDEX),
+            ValueError,
+            r"the functions of Regressors\(enso.* are not independent on .*: one of them is zero or a sum of",
+        ),
+        (
             xs.Regressors(time=INDEX.t) + xs.Polynomial(1),
             ValueError,
             r"Polynomial\(1, .* and Regressors\(time: .* are not independent on \(0.0, 10.0\)",

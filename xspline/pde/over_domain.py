@@ -19,6 +19,7 @@ from xspline.pde.results import (
     LEVEL,
     ROUGH,
     as_dataset,
+    correlated,
     low_degrees,
     not_real,
     of_the_space,
@@ -105,7 +106,7 @@ def _estimates(problem: EquationProblem, method: str) -> Estimates:
         factor = float(stdtrit(left, (1 + LEVEL) / 2))
         own = Estimates.without_errors(weak.value, factor)
         if weak.probability < CHANCE:
-            return replace(own, remarks=(_INADEQUATE.format(weak.probability),))
+            return replace(own, misses=True, remarks=(_INADEQUATE.format(weak.probability),))
         if np.isnan(weak.covariance).any():
             return replace(own, remarks=(_UNTOLD,))
         return replace(own, covariance=weak.covariance + np.diag(problem.weak_resolution(weak) ** 2))
@@ -162,6 +163,8 @@ def dataset_of(
     checks = _checks(members, powers, raw, method)
     space = [text for text in of_the_space(equations, field, ENOUGH) if not any(text in c for c in checks)]
     checks += [*space, *remarks, remark]
+    if any(m.misses for m in members):
+        checks += correlated(field.fits[value.variable] for e in equations for value in e.values)
     limited_by = next((m.limited_by for m in members if m.limited_by), "")
     return as_dataset(
         equations,

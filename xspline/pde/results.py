@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from xspline.labels import evaluation
+from xspline.labels.fit import Fit
 from xspline.labels.read.observations import Variable
 from xspline.pde.text import unit_powers
 from xspline.pde.text.equation import Equation, Power
@@ -242,6 +243,20 @@ def low_degrees(equations: Sequence[Equation], space: Space, more: int) -> list[
     return remarks
 
 
+def correlated(fits: Iterable[Fit]) -> Iterator[str]:
+    """Yield along what residuals of the fields are correlated, which no equation keeps near the data."""
+    found: dict[str, float] = {}
+    for fit in fits:
+        found |= fit.residuals.get("correlated", {})
+    if found:
+        along = ", ".join(f"{name!r} ({r:.2g})" for name, r in found.items())
+        yield (
+            f"neighbours' residuals from the field without the equation are correlated along {along}, and errors and "
+            "tests here take them as independent, so that a term may seem to be missing that is not: use more knots; "
+            "where that changes nothing, average observations over steps longer than their errors remember"
+        )
+
+
 def of_the_space(equations: Sequence[Equation], field: Fitted, more: int) -> list[str]:
     """Return what to know of the coordinates: degrees that are not metres, and B-splines of too low a degree.
 
@@ -253,6 +268,6 @@ def of_the_space(equations: Sequence[Equation], field: Fitted, more: int) -> lis
         if axis.role in ("latitude", "longitude") or axis.units.startswith("degree"):
             remarks.append(
                 f"derivatives along {name!r} are per {axis.units or 'degree'} and not per metre: the metric of the "
-                f"sphere is left out"
+                "sphere is that which the equation has, and no other"
             )
     return [*remarks, *low_degrees(equations, field.space, more)]

@@ -327,14 +327,21 @@ class Union(Basis):
         span = self.integral_range(axis)
         independent = terms[:-1] if self.has_events else terms
         if distance_to_dependence(independent, span) < DEPENDENT:
-            # Name the first two terms that are dependent on each other, or all.
+            # Name the first term that is dependent by itself, the first two that are on each other, or all.
             dependent = (
-                (self.terms[i], self.terms[j])
-                for i, j in combinations(range(len(independent)), 2)
-                if distance_to_dependence((terms[i], terms[j]), span) < DEPENDENT
+                [self.terms[i] for i in chosen]
+                for count in (1, 2)
+                for chosen in combinations(range(len(independent)), count)
+                if distance_to_dependence([terms[i] for i in chosen], span) < DEPENDENT
             )
-            names = " and ".join(repr(term) for term in next(dependent, self.terms))
+            named = next(dependent, self.terms)
             ends = f"({axis.text(span[0])}, {axis.text(span[1])})"
+            if len(named) == 1:
+                raise ValueError(
+                    f"the functions of {named[0]!r} are not independent on {ends}: one of them is zero or a sum of the "
+                    "others; leave it out"
+                )
+            names = " and ".join(map(repr, named))
             raise ValueError(
                 f"{names} are not independent on {ends}: a function of one is in the span of the others; drop one"
             )

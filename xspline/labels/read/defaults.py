@@ -256,6 +256,11 @@ def _nothing(data: Data) -> ValueError:
     if hidden := hidden_axes(data.data_vars if isinstance(data, xr.Dataset) else {}):
         verb = "is a data variable" if len(hidden) == 1 else "are data variables"
         advice = f"{', '.join(map(repr, hidden))} {verb}; make coordinates of them first: ds = ds.set_coords({hidden})"
+    elif data.sizes and max(data.sizes.values()) < 2:
+        counts = " and ".join(
+            f"{str(d)!r} has {'one label' if n else 'no labels'}" for d, n in data.sizes.items()
+        )
+        advice = f"{counts}, and two or more are needed: look at how the data were selected"
     else:
         dim = next(iter(data.sizes), "x")
         names = [str(n) for n, c in data.coords.items() if c.size > 1 and c.dtype.kind in "iufmM"]

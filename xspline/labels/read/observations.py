@@ -403,7 +403,9 @@ def check_kind(data: Any) -> None:
     """Raise TypeError unless the data are an xarray object."""
     if isinstance(data, xr.DataArray | xr.Dataset):
         return
-    if hasattr(data, "to_xarray"):
+    if isinstance(data, xr.DataTree):
+        advice = "tree.spline.fit(...) fits each node, and a node is tree['/path'].to_dataset()"
+    elif hasattr(data, "to_xarray"):
         advice = "rows become points by data.to_xarray(), and columns of coordinates by .set_coords(['lat', 'lon'])"
     else:
         advice = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -33,7 +33,7 @@ def from_dataframe(
         header ``"TEMP (degree_C)"`` is a name and its units; ``frame.attrs`` may have attributes by the name of the
         column: ``frame.attrs = {name: variable.attrs for name, variable in dataset.variables.items()}``.
     value
-        The column of the observations, or a list of several.
+        The column of the observations, with or without its units, or a list of several.
     coords
         Columns of the coordinates, which a fit without bases then takes. None: those that are recognised as a
         longitude, latitude, depth, pressure or time.
@@ -70,8 +70,8 @@ def from_dataframe(
     columns, attrs = _columns(frame)
     if len(frame) == 0:
         raise ValueError("the table has no rows; look at how it was read or selected")
-    wanted = [value] if isinstance(value, str) else list(value)
-    named = list(coords or ())
+    wanted = [_named(name, columns) for name in ([value] if isinstance(value, str) else value)]
+    named = [_named(name, columns) for name in coords or ()]
     check_names([*wanted, *named], columns, "column")
     if not wanted or set(wanted) & set(named):
         raise ValueError(
@@ -94,7 +94,13 @@ def from_dataframe(
     beside = [name for name, axis in axes.items() if coords is None or not axis]
     order = dict.fromkeys([*named, *sorted(beside, key=lambda name: not axes[name])])
     data = xr.Dataset(values, {name: labels[name] for name in order})
-    return data[value] if isinstance(value, str) else data
+    return data[wanted[0]] if isinstance(value, str) else data
+
+
+def _named(name: Any, columns: Mapping[str, Any]) -> Any:
+    """Return the name of a column that a caller may have written with its units, as the table does."""
+    split = _HEADER.fullmatch(name) if isinstance(name, str) and name not in columns else None
+    return split[1] if split and split[1] in columns else name
 
 
 def _columns(frame: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -42,6 +42,7 @@ class Estimates:
     adequacy, probability : F ratio of the constrained fit against the free one, and how probable a larger one is; NaN
         where data do not determine the free one.
     limited_by : the coordinate of which more knots are needed before errors can be believed; empty otherwise.
+    misses : whether errors are withheld because data and equation, both as they are, do not go together.
     remarks : sentences without a full stop.
     """
 
@@ -59,6 +60,7 @@ class Estimates:
     probability: float = math.nan
     converged: bool = False
     limited_by: str = ""
+    misses: bool = False
     remarks: tuple[str, ...] = ()
 
     @staticmethod
@@ -101,9 +103,11 @@ def profile(problem: EquationProblem) -> Profile:
         unresolved_constants = [*_unresolved(problem, result, halved, stderr)]
         by_knots = by_knots or bool(unresolved_constants)
         doubts += unresolved_constants
+    misses = bool(doubts or missing.doubts) and not by_knots and not vague
     doubts = [*vague, *doubts] or [*missing.doubts]
     if doubts and not vague:  # the degree is the first cause there can be
-        doubts = low_degrees(problem.equations, problem.space, ENOUGH) or doubts
+        low = low_degrees(problem.equations, problem.space, ENOUGH)
+        doubts, misses = low or doubts, misses and not low
     if doubts:
         covariance = np.full(covariance.shape, np.nan)
         remarks = [f"errors are withheld: {doubt}" for doubt in doubts]
@@ -137,6 +141,7 @@ def profile(problem: EquationProblem) -> Profile:
         probability,
         result.converged,
         halved.coarsest if by_knots else "",
+        misses,
         (*remarks, *hidden),
     )
     return Profile(estimates, result, halved.of_field)
@@ -261,7 +266,10 @@ def inadequate(
             + "knots still make a difference, so use more, or a higher degree, where the field changes fast"
         )
     else:
-        why = missing or ("more knots would not help: a term or a source is missing, or a known is wrong",)
+        why = missing or (
+            "more knots would not help: a term or a source is missing, a known is wrong, or errors are correlated, "
+            "which this takes as independent",
+        )
         yield text + why[0]
 
 

@@ -140,7 +140,7 @@ def _parsed(text: str, names: Names, *, with_parameters: bool) -> Equation:
             raise ValueError(
                 f"{name} enters as {' and as '.join(several)}, so {text!r} is not linear in it; use one power"
             )
-    if response is None:
+    if response is None or (powers and expression.is_zero(response, names.zeros)):
         listed = ", ".join(dict.fromkeys(p.constant if "[" in p.parameter else str(p) for p in powers))
         raise ValueError(
             f"every term of {text!r} has a parameter ({listed}), which fixes their ratios alone; pass one in known="

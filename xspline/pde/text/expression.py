@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,24 @@ def constant(node: ast.expr) -> float | None:
     with np.errstate(all="ignore"):
         value = float(evaluate(node, {}))
     return value if np.isfinite(value) else None
+
+
+def is_zero(node: ast.expr, zeros: Collection[str]) -> bool:
+    """Return whether an expression is zero wherever it is looked at, because of numbers and of names that are zero."""
+    match node:
+        case ast.Constant(value=value):
+            return value == 0
+        case ast.Name(id=name):
+            return name in zeros
+        case ast.UnaryOp(operand=operand):
+            return is_zero(operand, zeros)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return is_zero(left, zeros) or is_zero(right, zeros)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+            return is_zero(left, zeros) and is_zero(right, zeros)
+        case ast.BinOp(left=left, op=ast.Div()):
+            return is_zero(left, zeros)
+    return False
 
 
 def binary(left: ast.expr, op: ast.operator, right: ast.expr) -> ast.expr:

@@ -144,7 +144,7 @@ class Names:
     letters : the fitted coordinate that each letter of a derivative means.
     known : names that the caller gives values for.
     batch : coordinates that are not fitted.
-    numbers : known names whose values are numbers.
+    numbers, zeros : known names whose values are numbers, and those that are 0.
     vary : the functions of each constant that varies, as the caller gave them.
     dims : the letters that the caller gave.
     """
@@ -155,6 +155,7 @@ class Names:
     known: frozenset[str]
     batch: frozenset[str]
     numbers: frozenset[str] = frozenset()
+    zeros: frozenset[str] = frozenset()
     vary: Mapping[str, Any] = field(default_factory=dict)
     dims: Mapping[str, str] = field(default_factory=dict)
 
@@ -209,7 +210,9 @@ class Names:
         others = {a: name for a, name in meanings.items() if a not in dims and name not in dims.values()}
         values = known if isinstance(known, Mapping) else {}
         numbers = frozenset(name for name, value in values.items() if isinstance(value, Number))
-        names = cls(space, stems, {**dims, **others}, given, frozenset(map(str, batch)), numbers, dims=dims)
+        zeros = frozenset(name for name in numbers if values[name] == 0)
+        letters = {**dims, **others}
+        names = cls(space, stems, letters, given, frozenset(map(str, batch)), numbers, zeros, dims=dims)
         own = vary or {}  # every name may be a parameter's
         if not isinstance(own, Mapping):
             raise TypeError(

@@ -19,18 +19,15 @@ from functools import cached_property
 
 import numpy as np
 
-from xspline.solve.direct.cholesky import Array
-from xspline.solve.krylov import TOLERANCE, LinearMap, conjugate_gradients
+from xspline.solve.batch import FEW
+from xspline.solve.direct.cholesky import TINY, Array
+from xspline.solve.krylov import AT_ONCE, TOLERANCE, LinearMap, conjugate_gradients
 from xspline.solve.penalties.roughness import Penalty
+from xspline.solve.smoothing.fit import ROUNDING
 from xspline.solve.solution import Solution
 from xspline.spaces import Space
 from xspline.sums import Sums
 from xspline.threads import single_threaded_blas
-
-# Coefficients up to which systems without a part are solved by matrices; more take as many products as iterations do.
-MOST_DENSE = 64
-# What is added to the diagonal of such a matrix, whose eigenvalues are up to 1, so that a singular one has an inverse.
-ROUNDING = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,10 +141,11 @@ def _solved(without: LinearMap, near: LinearMap, g: Array) -> Array:
     """Return x, [m, K..], of `without` x = g; of few coefficients NaN where the matrix is singular.
 
     Scores lie in the range of a singular matrix, so that iterations would not find out. `near` is the inverse of a
-    matrix that is no smaller, so that eigenvalues of both together are between 0 and 1.
+    matrix that is no smaller: eigenvalues of both together are 1 less the leverages of the part. Few coefficients take
+    no more products than iterations do.
     """
     size = math.prod(g.shape[1:])
-    if size > MOST_DENSE:
+    if size > FEW or g.size * size > FEW * AT_ONCE:
         return conjugate_gradients(without, near, g, TOLERANCE)[0]
     matrices = np.empty((len(g), size, size))
     for k in range(size):
@@ -155,9 +153,8 @@ def _solved(without: LinearMap, near: LinearMap, g: Array) -> Array:
         unit[:, k] = 1.0
         matrices[:, :, k] = near(without(unit.reshape(g.shape))).reshape(len(g), size)
     is_known = np.any(matrices, axis=2)
-    matrices += np.where(is_known, ROUNDING, 1.0)[:, :, None] * np.eye(size)
+    matrices += np.where(is_known, ROUNDING, 1.0)[:, :, None] * np.eye(size)  # so that all have an inverse
     inverse = np.linalg.inv(matrices)
     x = (inverse @ near(g).reshape(len(g), size, 1)).reshape(g.shape)
-    trace = np.trace(inverse, axis1=1, axis2=2)  # of 1/(1 - leverage), which is 1e14 where no one else knows
-    x[np.abs(trace) > 1 / math.sqrt(ROUNDING)] = np.nan
+    x[np.abs(np.trace(inverse, axis1=1, axis2=2)) > 1 / TINY] = np.nan
     return x
