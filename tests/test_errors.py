@@ -139,6 +139,21 @@ def test_bad_weights_are_named_by_their_place(product: xr.DataArray, bad: float)
         product.spline.fit(BASES, weights=weights)
 
 
+@pytest.mark.parametrize("chunks", [None, {"time": 5, "lat": 4}])
+def test_weights_of_missing_values_may_be_missing(
+    product: xr.DataArray, chunks: dict[str, int] | None
+) -> None:
+    product[:, 3] = np.nan
+    data = product if chunks is None else product.chunk(chunks)
+    points = data.stack(obs=product.dims).reset_index("obs")
+    weights = (1 / (0.5 + np.cos(product.lat) ** 2)).where(product.notnull())
+    by_point = weights.stack(obs=product.dims).reset_index("obs")
+    for own, given in ((data, weights), (data, weights.max("time")), (points, by_point)):
+        field, other = (own.spline.fit(BASES, weights=w, penalty=0.1) for w in (given, given.fillna(0.0)))
+        xr.testing.assert_identical(field.summary(), other.summary())
+        assert field.summary()["count"] == product.count()
+
+
 def test_a_lazy_field_says_compute_first(product: xr.DataArray) -> None:
     lazy = product.chunk(time=6).spline.fit(BASES, penalty=0.1, compute=False)
     assert lazy.is_lazy and "lazy" in repr(lazy)

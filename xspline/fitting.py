@@ -96,7 +96,8 @@ def fit(
         ``Physics`` or a sum of them; 0 means none. "reml" (the default where there are B-splines), "gcv" and "holders"
         choose the strength from the data.
     weights : DataArray
-        Relative precisions (1/se²) over some of the dimensions, with equal labels; zero leaves an observation out.
+        Relative precisions (1/se²) over some of the dimensions, with equal labels; zero leaves an observation out, and
+        that of a missing value may be missing too.
     holder
         Name of the contributor; or labels that make one part for each in the same pass: a 1-D DataArray along a
         fitted or pooled dimension, the name of a 1-D coordinate, or ``"time.year"``, as in ``groupby``.

@@ -394,7 +394,7 @@ def read(walk: Walk, box: SlabBox) -> tuple[SlabValues, Tally]:
         this_weight = walk.weight_of(number, box)
         good = xp.logical_and(xp.isfinite(this_weight), this_weight >= 0)
         if not bool(xp.all(good)):
-            place = _first_place(walk, box, xp.logical_not(good))
+            place = _first_place(walk, box, xp.logical_and(finite, xp.logical_not(good)))
             bad = place if bad is None or (place is not None and place < bad) else bad
             this_weight = xp.where(good, this_weight, xp.zeros_like(this_weight))
         weight = this_weight if weight is None else weight * this_weight
