@@ -230,3 +230,13 @@ def test_a_daily_cycle_is_known_beside_weather() -> None:
     daily = field.select(time=xs.Fourier).predict(time=time[:24])  # about the mean
     assert np.abs(daily - daily.mean() - cycle[:24]).max() < 0.2
     assert np.abs(field.predict() - truth)[night].max() < 4 * field.stderr()[night].max() < 4
+
+
+@pytest.mark.parametrize("bases", [{}, {"lat": 6, "lon": 6}])
+def test_labels_in_float32_have_ends_in_float64_too(bases: dict[str, int]) -> None:
+    lat, lon = np.linspace(0.1, 0.9, 9), np.linspace(-0.7, 0.2, 10)
+    data = xr.DataArray(np.add.outer(lat**2, lon), {"lat": lat, "lon": lon}, ("lat", "lon"), "u")
+    stored = data.assign_coords(lat=lat.astype("f4"), lon=lon.astype("f4"))
+    field = stored.spline.fit(**bases, penalty=0.0 if bases else None)
+    np.testing.assert_allclose(field.predict(data), data, atol=0.02)
+    assert field.predict(lat=[0.1 - 1e-6, 0.9 + 1e-6], lon=[0.0]).isnull().all()

@@ -386,7 +386,8 @@ class Space:
     def within(self, x: Floats, name: str, extrapolate: bool = False) -> Floats:
         """Floats of one coordinate, from `to_float`, with NaN outside the record, where a field has no values.
 
-        The record is the domain; a periodic basis has none, every label is inside. To `extrapolate`, labels outside
+        The record is the domain; a periodic basis has none, every label is inside. A number that is outside by no more
+        than float32 rounds, in which many files keep their labels, is at the end. To `extrapolate`, labels outside
         stay, and those of a longitude go to the end of its arc that is nearer.
         """
         axis, basis = self._coordinate(name)
@@ -394,7 +395,11 @@ class Space:
             return x
         lo, hi = record
         if not extrapolate:
-            return np.where(is_inside(x, lo, hi), x, np.nan)
+            is_number = axis.kind == "number"
+            rounding = float(np.finfo(np.float32).eps) * max(abs(lo), abs(hi)) if is_number else 0.0
+            if axis.wrap is not None:  # just west of the first longitude
+                x = np.where(x >= lo + axis.wrap - rounding, x - axis.wrap, x)
+            return np.where(is_inside(x, lo - rounding, hi + rounding), np.clip(x, lo, hi), np.nan)
         return x if axis.wrap is None else np.where(x - hi > lo + axis.wrap - x, x - axis.wrap, x)
 
     @cached_property
