@@ -113,7 +113,7 @@ class TreeAccessor:
         >>> xs.merge(parts.values()).holders
         ('/ship0', '/ship1')
         """
-        return self._each(fitting.statistics, space, variables, options, holder_is_path=True)
+        return self._each(fitting.statistics, space, variables, options)
 
     def _each(
         self,
@@ -121,10 +121,8 @@ class TreeAccessor:
         space: Any,
         variables: str | Sequence[str] | None,
         options: dict[str, Any],
-        *,
-        holder_is_path: bool = False,
     ) -> dict[str, Any]:
-        """Return what a function makes of the variables of each node, by its path."""
+        """Return what a function makes of the variables of each node by its path, the holder of its statistics."""
         wanted = [variables] if isinstance(variables, str) else variables
         results, names = {}, dict[str, None]()
         for node in self._tree.subtree:
@@ -135,7 +133,7 @@ class TreeAccessor:
             if not any(v.dtype.kind in "iuf" for v in data.data_vars.values()):
                 continue
             own = {key: _at_node(key, option, node.path) for key, option in options.items()}
-            if holder_is_path and own.get("holder") is None:
+            if function is fitting.statistics and own.get("holder") is None:
                 own["holder"] = node.path
             try:
                 results[node.path] = function(data, space, **own)

@@ -32,6 +32,7 @@ from xspline.solve.costs import COSTS
 from xspline.solve.select import candidates
 from xspline.spaces import Space
 from xspline.spaces.means import CellSpace
+from xspline.spaces.space import only
 from xspline.sums import Factor, Gram, join_overlapping
 from xspline.sums.window import whole
 
@@ -336,7 +337,7 @@ def _expected_gram(groups: Iterable[tuple[int, ...]], source: Source, space: Spa
 def _factor_of_labels(source: Source, space: Space, axis: int) -> Factor:
     """Return the factor of one coordinate with one observation at each label; at even labels where they are lazy."""
     name, labels = space.names[axis], source.coordinates[axis]
-    own = Space({name: space.basis(name)}, axes={name: space.axis(name)})
+    own = only(space, [name])
     if isinstance(space, CellSpace) and name in space.near:
         near = {name: space.near[name]}
         own = CellSpace(own.coupling(near), near)

@@ -10,7 +10,7 @@ import xarray as xr
 
 from xspline.labels.field_base import FieldBase
 from xspline.labels.read.coordinates import in_units_of
-from xspline.pde.points.evaluation_points import arguments_of, values_of
+from xspline.pde.points.evaluation_points import arguments_of, number_of, values_of
 from xspline.pde.profile.axes import Array, ProjectedCoordinate
 from xspline.spaces import Space
 from xspline.spaces.features import Harmonics
@@ -37,13 +37,7 @@ def at_nodes(
         return _interpolated(name, value, space, coordinates)
     if callable(value):
         return _called(name, value, space, coordinates, letters)
-    if isinstance(value, int | float | np.number | np.ndarray) and np.ndim(value) == 0:
-        if np.asarray(value).dtype.kind in "iuf":
-            return np.float64(value)
-    raise TypeError(
-        f"known {name!r} is of type {type(value).__name__}; pass a number, a DataArray, which says what its "
-        f"dimensions are, a field, or a function of the coordinates"
-    )
+    return number_of(name, value, "a field, or a function of the coordinates")
 
 
 def _called(

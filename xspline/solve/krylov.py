@@ -99,7 +99,7 @@ def descend(
         tell(f"{count + 1} of at most {most}")
         z = precondition(r)
         now = dot(r, z)
-        p *= _lifted(_ratio(now, before), p)
+        p = times(_ratio(now, before), p)
         p += z
         q = matvec(p)
         share = _ratio(now, dot(p, q))
@@ -116,11 +116,7 @@ def _ratio(a: Array, b: Array) -> Array:
 
 def times(a: Array, x: Array) -> Array:
     """Rows x [m, ..] times numbers a [m]."""
-    return _lifted(a, x) * x
-
-
-def _lifted(a: Array, x: Array) -> Array:
-    return a.reshape(-1, *(1,) * (x.ndim - 1))
+    return np.asarray(a.reshape(-1, *(1,) * (x.ndim - 1)) * x)
 
 
 def dot(a: Array, b: Array) -> Array:

@@ -121,11 +121,6 @@ class _Structure:
         return self.product is not None and len(self.product.factors) > 1
 
     @property
-    def is_grid(self) -> bool:
-        """Whether G is a product of a factor for each of several coordinates."""
-        return self.product is not None and 1 < len(self.product.factors) == len(self.frame.sizes)
-
-    @property
     def general_reason(self) -> str:
         """Why a system does not fall into smaller ones."""
         if not self.gram.terms:
@@ -176,7 +171,7 @@ class _Structure:
 
     def spectral(self) -> Choice | None:
         """Propose eigenvectors that split the system, or with roughness leave little beside the diagonal."""
-        if not self.is_grid:
+        if self.product is None or not 1 < len(self.product.factors) == len(self.frame.sizes):
             return None
         if self.has_ridge:
             split_up = self.separable()

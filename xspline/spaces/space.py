@@ -482,6 +482,11 @@ class Space:
         return f"Space {' × '.join(map(str, self.shape))} = {self.size} coefficients"
 
 
+def only(space: Space, names: Sequence[str]) -> Space:
+    """Return the space of some coordinates of another one, without what observations couple."""
+    return Space({n: space.basis(n) for n in names}, axes={n: space.axis(n) for n in names})
+
+
 def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit
 from xspline.labels.read import defaults
 from xspline.labels.read.memory import splines_in
@@ -54,7 +55,7 @@ def checked(fit: Fit) -> list[Finding]:
 def _of_choice(fit: Fit) -> list[Finding]:
     """Return what is known of what was chosen."""
     if fit.fine is not None:
-        return list(_fine(fit))
+        return list(_fine(fit, fit.fine))
     return [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_walls(fit), *_condition(fit)]
 
 
@@ -95,14 +96,12 @@ def _bounds(fit: Fit) -> Iterator[Finding]:
         yield Finding("bounds", "no lambda at a bound")
 
 
-def _fine(fit: Fit) -> Iterator[Finding]:
+def _fine(fit: Fit, fine: Fine) -> Iterator[Finding]:
     """What there is to know of a field by neighbours."""
-    if fit.fine is None:
-        return
-    for line in fit.fine.text(fit.space, fit.variable.units):
+    for line in fine.text(fit.space, fit.variable.units):
         yield Finding("fine field", line)
     count = np.asarray(fit.total.count)
-    leverage, _ = fit.fine.residuals(count.shape)
+    leverage, _ = fine.residuals(count.shape)
     share, noise = float(np.nanmean(leverage)), fit.noise()
     text = f"{share:.0%} of each value goes into the field at its place"
     if share > 0.9 and np.nanmean(count) < 30:

@@ -166,13 +166,17 @@ def at_points(name: str, value: Any, points: Points, letters: Mapping[str, str])
         return _aligned(name, value, points)
     if callable(value):
         return _called(name, value, points, letters)
+    return number_of(name, value, "or a function of the coordinates")
+
+
+def number_of(name: str, value: Any, others: str) -> np.float64:
+    """Return a number that is known. It raises TypeError where the value is none, nor what else it may be."""
     if isinstance(value, int | float | np.number | np.ndarray) and np.ndim(value) == 0:
-        number = np.asarray(value)
-        if number.dtype.kind in "iuf":
-            return np.float64(number)
+        if np.asarray(value).dtype.kind in "iuf":
+            return np.float64(value)
     raise TypeError(
         f"known {name!r} is of type {type(value).__name__}; pass a number, a DataArray, which says what its "
-        f"dimensions are, or a function of the coordinates"
+        f"dimensions are, {others}"
     )
 
 

@@ -20,6 +20,7 @@ from xspline.solve.direct.cholesky import TINY, Array, tolerance
 from xspline.solve.families.determinant import Determinant, axis_spectrum, pinned
 from xspline.solve.penalties.roughness import Penalty
 from xspline.spaces import Space
+from xspline.spaces.space import only
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
 
@@ -132,8 +133,7 @@ class Family(ABC):
     @cached_property
     def alone(self) -> Space:
         """The space of the smoothed coordinates alone."""
-        space = self.space
-        return Space({n: space.basis(n) for n in self.names}, axes={n: space.axis(n) for n in self.names})
+        return only(self.space, self.names)
 
     @cached_property
     def shares(self) -> Array:

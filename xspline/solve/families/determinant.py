@@ -32,6 +32,7 @@ from xspline.solve.penalties.roughness import Penalty
 from xspline.solve.solution import factorise
 from xspline.solve.system import Factorisation
 from xspline.spaces import Arrow, Features, Frame, Global, Space
+from xspline.spaces.space import only
 from xspline.sums import Factor, Gram, digest_key
 from xspline.sums.integrals import roughness, with_events
 
@@ -115,8 +116,7 @@ def spectrum(
 
 def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
     """Return the spectrum of the derivatives of an order along axis j; the order is 0 where that is not smoothed."""
-    name = space.names[j]
-    return _spectrum_of(Space({name: space.basis(name)}, axes={name: space.axis(name)}), order)
+    return _spectrum_of(only(space, space.names[j : j + 1]), order)
 
 
 # Needed again at each level, for each variable and holder, and beside other axes.

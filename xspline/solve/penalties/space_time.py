@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from xspline.solve.kronecker.product import expected, product_of
+from xspline.solve.kronecker.product import alone, expected, product_of
 from xspline.solve.penalties.roughness import Penalty, Roughness, penalty_code, still_to_be_chosen
 from xspline.solve.penalties.sobolev import Sobolev
 from xspline.spaces import Space
+from xspline.spaces.space import only
 from xspline.sums import Factor, Gram
 from xspline.sums.integrals import integral
 
@@ -144,7 +145,7 @@ class SpaceTime(Penalty):
             return (*moved, along)
 
         masses = tuple(integral(own, j, 0) for j in range(len(own.names)))
-        in_time = (factor for (factor,) in self.time.gram(only(space, self.along)).terms)
+        in_time = (factor for (factor,) in self.time.gram(only(space, [self.along])).terms)
         return Gram(
             (
                 *(term(factors, self._observed) for factors in self.space.gram(own).terms),
@@ -195,21 +196,14 @@ def observed_times(gram: Gram, space: Space, name: str) -> tuple[Factor, float]:
         raise ValueError(
             f"a SpaceTime penalty needs the constant among the functions of {name!r}; add xs.Polynomial(0)"
         )
-    weight = float(constant @ Gram(((replace(own, axes=(0,)),),)).matvec(constant, only(space, name).frame))
+    weight = float(constant @ alone((own,), (axis,)).matvec(constant, space.frame.along((axis,))))
     return own, weight if weight > 0 else 1.0
 
 
 @functools.lru_cache(maxsize=64)
 def without(space: Space, name: str) -> Space:
     """The space of all coordinates but one."""
-    names = [n for n in space.names if n != name]
-    return Space({n: space.basis(n) for n in names}, axes={n: space.axis(n) for n in names})
-
-
-@functools.lru_cache(maxsize=64)
-def only(space: Space, name: str) -> Space:
-    """The space of one coordinate."""
-    return Space({name: space.basis(name)}, axes={name: space.axis(name)})
+    return only(space, [n for n in space.names if n != name])
 
 
 def _check(penalty: SpaceTime, name: str, space: Space) -> None:

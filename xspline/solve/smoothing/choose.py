@@ -238,9 +238,9 @@ class Problem:
 
     def search(self, start: Array) -> State[Score]:
         """Return the minimum that Newton's method reaches from a start."""
-        bounds = self.bounds
+        bounds, near = self.bounds, RISE if self.is_quick else CLOSE
         with on_cores(self.model.resources.cores), told("choosing the smoothing"):
-            return minimise(self.score, self.within(start), bounds.lower, bounds.upper, self.near)
+            return minimise(self.score, self.within(start), bounds.lower, bounds.upper, near)
 
     def within(self, start: Array) -> Array:
         """Return a start from a problem with other bounds, within these."""
@@ -316,12 +316,12 @@ class Problem:
             problem = problem.coarser()
         if problem is None:
             return self
-        family = SingleOrder(self.model.space, self.model.names, min((2, 1), key=problem.comparable))
+        family = SingleOrder(self.model.space, self.model.family.names, min((2, 1), key=problem.comparable))
         return replace(self, model=replace(self.model, family=family))
 
     def comparable(self, order: int) -> float:
         """Return how well penalties of one order fit, see `Reml.comparable`; infinite where nothing is determined."""
-        family = SingleOrder(self.model.space, self.model.names, order)
+        family = SingleOrder(self.model.space, self.model.family.names, order)
         trial = replace(self, model=replace(self.model, family=family))
         with suppress(SingularSystemError):
             return trial.search(trial.bounds.start).point.comparable
@@ -330,7 +330,7 @@ class Problem:
     def coarser(self) -> Problem | None:
         """Return the problem with every second breakpoint removed; None where no coordinate has one to spare."""
         space = self.model.space
-        names = self.model.names
+        names = self.model.family.names
         coarse = coarser(self.model.sums, space, names)
         if coarse is None:
             return None
@@ -348,22 +348,14 @@ class Problem:
     @property
     def is_quick(self) -> bool:
         """Whether a factorisation takes some tenths of a second at most."""
-        return self.operations <= self.model.resources.costs.coarse_start_flops
-
-    @property
-    def near(self) -> float:
-        """The step in log λ that ends a search: of large problems, and of others."""
-        return RISE if self.is_quick else CLOSE
+        costs = self.model.resources.costs
+        operations = costs.max_exact_reml_flops if self.estimated else self.choice.operations
+        return operations <= costs.coarse_start_flops
 
     @property
     def estimated(self) -> bool:
         """Whether the score is estimated on top of iterations."""
         return not self.choice.exact and self.choice.name != NEARLY_SEPARABLE
-
-    @property
-    def operations(self) -> float:
-        """Operations of a factorisation."""
-        return self.model.resources.costs.max_exact_reml_flops if self.estimated else self.choice.operations
 
     @cached_property
     def choice(self) -> Choice:

@@ -50,11 +50,6 @@ class Model:
         """The number of observations, the largest of any batch member."""
         return int(self.sums.count.max(initial=0))
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The coordinates that are smoothed."""
-        return self.family.names
-
 
 def centred(sums: Sums, space: Space) -> Sums:
     """Return the sums about the mean of each batch member, where the space has the constant.

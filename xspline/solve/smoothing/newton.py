@@ -97,7 +97,8 @@ def minimise(
         step = _newton_step(state)
         known = [value for value in values[-4:] if value is not None]
         stands = len(known) > 3 and known[0] - known[-1] < LOST / 10  # the last three have gained little
-        if _ends(state.point, step, near, enough) or stands:
+        small = np.max(np.abs(step)) < near
+        if small or _gain(state.point, step) < enough + DOUBT * state.point.noise or stands:
             return replace(state, converged=True)
         before = state  # first: while a score is computed the point before this one is not held
         state = _advanced(score, before, step)
@@ -105,11 +106,6 @@ def minimise(
             return replace(state, converged=_gain(state.point, step) < LOST + state.point.noise)
         values.append(state.point.value)
     return state
-
-
-def _ends(point: Point, step: Array, near: float, enough: float) -> bool:
-    """Return whether a step is not worth taking."""
-    return bool(np.max(np.abs(step)) < near) or _gain(point, step) < enough + DOUBT * point.noise
 
 
 def _gain(point: Point, step: Array) -> float:

@@ -60,12 +60,12 @@ class ProbedFit(PenalisedFit):
         model = self.model
         space = self.model.space
         axes = [
-            axis_spectrum(space, j, family.order if name in model.names else 0)
+            axis_spectrum(space, j, family.order if name in model.family.names else 0)
             for j, name in enumerate(space.names)
         ]
         mass = math.prod(np.trace(np.linalg.inv(axis.vectors @ axis.vectors.T)) for axis in axes)
         data = float(np.mean(model.sums.gram.diagonal(self.frame).sum(axis=tuple(range(self.count)))))
-        along = [(j, axes[j].values) for j, name in enumerate(space.names) if name in model.names]
+        along = [(j, axes[j].values) for j, name in enumerate(space.names) if name in model.family.names]
         along += [(j, axes[j].events) for j in map(space.names.index, family.events)]
         shares = [
             np.exp(x) * values.reshape([-1 if i == j else 1 for i in range(self.count)])

@@ -73,7 +73,7 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
     visible = bool(np.any(rss > SEEN**2 * spread + TINY * mean**2 * weight + 2 * SMALLEST))
     functions = {}
     limited = []
-    for name, t in zip(model.names, taken.tolist(), strict=True):
+    for name, t in zip(model.family.names, taken.tolist(), strict=True):
         j = space.names.index(name)
         size = space.shape[j]
         functions[name] = size * edf / max(edf + t, 1e-300)
