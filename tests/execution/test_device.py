@@ -13,18 +13,6 @@ import pytest
 from distributed import Client, Scheduler, SpecCluster, Worker, get_task_stream
 
 from tests.cupy_on_numpy.cupy import ndarray
-from tests.execution.cases import (
-    GRID,
-    SHAPE,
-    SPACE,
-    Array,
-    assert_same,
-    chunked,
-    grid,
-    limits,
-    positions,
-    values,
-)
 from xspline.execution import (
     Gpu,
     check_device,
@@ -38,6 +26,8 @@ from xspline.execution import (
     to_device,
 )
 from xspline.execution.device.gpu import on_gpu_workers
+
+from .cases import GRID, SHAPE, SPACE, Array, assert_same, chunked, grid, limits, positions, values
 
 STEPS = limits(8000, gpu_step_bytes=8000)
 

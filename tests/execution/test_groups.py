@@ -13,22 +13,13 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from tests.execution.cases import (
-    SHAPE,
-    SPACE,
-    Flaky,
-    assert_same,
-    chunked,
-    counted_computes,
-    grid,
-    limits,
-    values,
-)
 from tests.execution.test_reduce import summed, tasks_of
 from tests.sums.cases import partitions
 from xspline import BSpline, Space
 from xspline.execution import LIMITS, Source, lazy_sums, plan
 from xspline.kernels import Group, Layout
+
+from .cases import SHAPE, SPACE, Flaky, assert_same, chunked, counted_computes, grid, limits, values
 
 
 def leaves_of(source: Source, where: Any = SPACE) -> Counter[str]:

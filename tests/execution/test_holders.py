@@ -9,21 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.execution.cases import (
-    SHAPE,
-    SPACE,
-    Array,
-    assert_same,
-    chunked,
-    counted_computes,
-    grid,
-    limits,
-    values,
-)
 from xspline.execution import HolderCodes, Source, compute, lazy_sums, persist, plan, sums
 from xspline.execution.dask_api import Task
 from xspline.spaces import Space
 from xspline.sums import HolderSums, Sums
+
+from .cases import SHAPE, SPACE, Array, assert_same, chunked, counted_computes, grid, limits, values
 
 YEARS = np.repeat(np.arange(5), 6)
 SEASONS = np.arange(SHAPE[0]) % 4

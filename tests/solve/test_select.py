@@ -51,36 +51,17 @@ def test_the_structure_decides(structure: str, penalty: Penalty, name: str) -> N
     assert (factorisation.choice.name, factorisation.choice.reason) == (choice.name, choice.reason)
 
 
-@pytest.mark.parametrize(
-    ("structure", "penalty", "solver", "message"),
-    [
-        (
-            "gaps",
-            Ridge(1),
-            "spectral",
-            "a factor for each of several coordinates .*; here one factor spans all",
-        ),
-        (
-            "static",
-            Ridge(1),
-            "spectral",
-            "here a factor of the data or of the penalty spans several coordinates",
-        ),
-        (
-            "static",
-            EVERYWHERE,
-            "separable",
-            "some factors only, .*; here the penalty does not share the eigenv",
-        ),
-        (
-            "grid",
-            SMOOTH_AND_RIDGE,
-            "separable",
-            "does not share .*; leave solver out, or pass solver='banded'",
-        ),
-    ],
-)
-def test_a_solver_that_does_not_fit(structure: str, penalty: Penalty, solver: str, message: str) -> None:
+MISFITS = {
+    "a factor for each of several coordinates .*; here one factor spans all": ("gaps", Ridge(1), "spectral"),
+    "here a factor of the data or of the penalty spans several": ("static", Ridge(1), "spectral"),
+    "some factors only, .*; here the penalty does not share the eigenv": ("static", EVERYWHERE, "separable"),
+    "share .*; leave solver out, or pass solver='banded'": ("grid", SMOOTH_AND_RIDGE, "separable"),
+}
+
+
+@pytest.mark.parametrize("message", MISFITS)
+def test_a_solver_that_does_not_fit(message: str) -> None:
+    structure, penalty, solver = MISFITS[message]
     with pytest.raises(ValueError, match=message):
         select(made(structure), penalty.gram(SPACE), SPACE.frame, solver)
 
