@@ -53,9 +53,9 @@ def test_the_structure_decides(structure: str, penalty: Penalty, name: str) -> N
 
 MISFITS = {
     "a factor for each of several coordinates .*; here one factor spans all": ("gaps", Ridge(1), "spectral"),
-    "here a factor of the data or of the penalty spans several": ("static", Ridge(1), "spectral"),
+    "here a factor of the data or of the penalty spans several coordinates": ("static", Ridge(1), "spectral"),
     "some factors only, .*; here the penalty does not share the eigenv": ("static", EVERYWHERE, "separable"),
-    "share .*; leave solver out, or pass solver='banded'": ("grid", SMOOTH_AND_RIDGE, "separable"),
+    "does not share .*; leave solver out, or pass solver='banded'": ("grid", SMOOTH_AND_RIDGE, "separable"),
 }
 
 
