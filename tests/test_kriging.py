@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.ndimage import gaussian_filter1d
 from scipy.spatial.distance import cdist
 
 import xspline as xs
@@ -105,6 +106,28 @@ def test_intervals_of_new_observations_hold_them_whatever_the_noise_is_like() ->
     ends = data.where(seen).spline.fit().interval(new=True)
     held = ((ends.lower <= data) & (data <= ends.upper)).values[~seen]
     assert 0.93 < held.mean() < 0.98
+
+
+def test_members_of_a_batch_share_a_covariance_only_where_they_are_alike() -> None:
+    """A quiet station among noisy ones is fitted as it is alone; eight that are alike are one covariance."""
+    rng, day = np.random.default_rng(0), np.arange(200.0)
+    truth = gaussian_filter1d(rng.standard_normal((6, 200)), 8)
+    truth /= truth.std(axis=1, keepdims=True)
+    errors, seen = rng.standard_normal(truth.shape), rng.random(truth.shape) > 0.3
+    names = list("abcdef")
+
+    def fitted(noise: np.ndarray) -> tuple[xs.Field, xr.DataArray]:
+        values = truth + noise[:, None] * errors
+        data = xr.DataArray(values, {"station": names, "x": day}, ("station", "x"), "u")
+        return data.where(seen).spline.fit(), data.where(seen)
+
+    field, data = fitted(np.array([0.03, 1, 1, 1, 1, 1]))
+    quiet = data[0].spline.fit()
+    np.testing.assert_allclose(field.predict(data)[0], quiet.predict(data[0]), atol=1e-6)
+    np.testing.assert_allclose(field.stderr(data)[0], quiet.stderr(data)[0], rtol=1e-6)
+    alike, _ = fitted(np.full(6, 0.3))
+    first, *others = (member.models[0][1] for member in alike.fits["u"].fine.members)
+    assert all(other is first for other in others)
 
 
 @pytest.mark.parametrize(("square", "noise"), [(9, 0.03), (4, 0.3)])

@@ -25,7 +25,7 @@ from xspline.kriging.nearby import (
 )
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import Array, Grid, Index, Level, Pyramid, metric_of
-from xspline.kriging.search import SLOPED, SMOOTHEST, Prior, likeliest
+from xspline.kriging.search import SLOPED, SMOOTHEST, WORTH, Prior, likeliest
 
 #: Items of windows: half of these see only observations, half all levels.
 WINDOWS = ((96,), (36, 24, 24, 24))
@@ -130,13 +130,51 @@ def fit(
     least_noise: float = 0.0,
     windows: int = MANY,
 ) -> list[Nearby]:
-    """Return the fields of some members of a batch, which share their covariance up to its scale.
+    """Return the fields of some members of a batch, which share their covariance up to its scale if they are alike.
 
-    Of several likely covariances it is the one that predicts withheld observations of the largest member best. Each
-    member has three observations or more, which differ, and weights of mean 1. `steps` [d] is the distance
-    between labels along each coordinate, `rows_of` returns the functions [n, p] that were fitted before, given the
-    coordinates of few observations, and None of many, `least_noise` is the variance that noise has at least, as
-    rounding has, and `windows` how many are looked at.
+    A member whose observations are likelier by another covariance has one of its own; of many members, and of very few
+    observations, all share it. Each member has three observations or more, which differ, and weights
+    of mean 1. `steps` [d] is the distance between labels along each coordinate, `rows_of` returns the functions [n, p]
+    that were fitted before, given the coordinates of few observations, and None of many, `least_noise` is the variance
+    that noise has at least, as rounding has, and `windows` how many are looked at.
+    """
+    shared = _fit_alike(members, places, steps, rows_of, least_noise, windows)
+    if not 1 < len(members) <= FEW:
+        return shared
+    each = max(windows // len(members), FEW + 1)
+
+    def own(member: Observed, field: Nearby) -> Nearby:
+        if field.pyramid.count <= VERY_FEW or not _differs(field, least_noise, each):
+            return field
+        return _fit_alike([member], places, steps, rows_of, least_noise, each)[0]
+
+    return [own(*pair) for pair in zip(members, shared, strict=True)]
+
+
+def _differs(field: Nearby, least_noise: float, windows: int) -> bool:
+    """Return whether observations are likelier by another covariance, as clearly as a second scale has to be."""
+    pyramid, places = field.pyramid, field.places
+    _, model = max(field.models, key=lambda pair: pair[0])
+    looked_at, *_ = _windows([pyramid], [field.rows], [np.arange(pyramid.count)], windows)
+    values, span = pyramid.values[: pyramid.count], np.ptp(pyramid.places[: pyramid.count], axis=0)
+    floor = math.log(max(least_noise / float(np.var(values)), 1e-300))
+    smoothest = max(SLOPED, float(model.smoothness.max()))
+    prior = Prior.over(pyramid.metric, span, places, len(model.variances), smoothest, floor, False)
+    here = prior.evaluated(model, looked_at)
+    return here.value - prior.search(looked_at, here.x).value > WORTH * here.x.size
+
+
+def _fit_alike(
+    members: Sequence[Observed],
+    places: Places,
+    steps: Array,
+    rows_of: Callable[[Array], Array | None],
+    least_noise: float,
+    windows: int,
+) -> list[Nearby]:
+    """Return the fields of members that share their covariance up to its scale, as :func:`fit`.
+
+    Of several likely covariances it is the one that predicts withheld observations of the largest member best.
     """
     members = [member.in_order().at_few_places() for member in members]
     first = max(range(len(members)), key=lambda i: members[i].values.size)

@@ -124,6 +124,11 @@ class Prior:
         """What searches for one scale start from."""
         return [np.append(self.mean[: self.lengths + 1], np.log(start)) for start in STARTS]
 
+    def evaluated(self, model: Model, windows: Windows) -> Evaluated:
+        """Return what is likely of a model, with the parameters that are nearest to it."""
+        x = np.linalg.lstsq(self.parts, model.parameters)[0]
+        return self._at(np.clip(x, self.low, self.high), windows)
+
     def _at(self, x: Array, windows: Windows) -> Evaluated:
         """Return −log of likelihood times prior of parameters, its gradient, and the average information."""
         value, gradient, information = windows.value_and_derivatives(self.model(x))

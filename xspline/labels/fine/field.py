@@ -63,7 +63,8 @@ class Fine:
     def scales(self, space: Space) -> dict[str, xr.DataArray]:
         """Return standard deviation, smoothness and correlation lengths of each scale, the latter in labels too.
 
-        A length along longitude is in degrees of a great circle. Of several models it is the likeliest.
+        A length along longitude is in degrees of a great circle. Of several models it is the likeliest, and of
+        members whose covariances differ that of the first.
         """
         first = self.first
         if first is None:
