@@ -109,7 +109,7 @@ def test_intervals_of_new_observations_hold_them_whatever_the_noise_is_like() ->
 
 
 def test_members_of_a_batch_share_a_covariance_only_where_they_are_alike() -> None:
-    """A quiet station among noisy ones is fitted as it is alone; eight that are alike are one covariance."""
+    """A quiet station among noisy ones is fitted as it is alone; six that are alike are one covariance."""
     rng, day = np.random.default_rng(0), np.arange(200.0)
     truth = gaussian_filter1d(rng.standard_normal((6, 200)), 8)
     truth /= truth.std(axis=1, keepdims=True)
@@ -123,8 +123,8 @@ def test_members_of_a_batch_share_a_covariance_only_where_they_are_alike() -> No
 
     field, data = fitted(np.array([0.03, 1, 1, 1, 1, 1]))
     quiet = data[0].spline.fit()
-    np.testing.assert_allclose(field.predict(data)[0], quiet.predict(data[0]), atol=1e-6)
-    np.testing.assert_allclose(field.stderr(data)[0], quiet.stderr(data)[0], rtol=1e-6)
+    xr.testing.assert_allclose(field.predict(data)[0], quiet.predict(data[0]), atol=1e-6)
+    xr.testing.assert_allclose(field.stderr(data)[0], quiet.stderr(data[0]), atol=1e-6)
     alike, _ = fitted(np.full(6, 0.3))
     first, *others = (member.models[0][1] for member in alike.fits["u"].fine.members)
     assert all(other is first for other in others)
