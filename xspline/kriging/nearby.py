@@ -324,15 +324,15 @@ class Nearby:
         """
         if self.is_dense:
             return np.arange(len(at)), np.array([0, len(at)]), self.pyramid.places[:1]
-        tree, metric, d = self.pyramid.trees[0], self.pyramid.metric, self.places.coordinates
+        tree, (metric, origin), d = self.pyramid.trees[0], self.pyramid.grid, self.places.coordinates
         width = self._widest_block
         left = np.arange(len(at))
         parts = []
         middles = []
         while left.size:
-            corners = np.floor(at[left] / (width * metric) + CORNER)
+            corners = np.floor((at[left] - origin) / (width * metric) + CORNER)
             index, block = np.unique(corners, axis=0, return_inverse=True)
-            centres, block = (index + 0.5 - CORNER) * width, block.ravel()
+            centres, block = (index + 0.5 - CORNER) * width + origin / metric, block.ravel()
             reach = tree.query(centres, [NEIGHBOURS[0]])[0][:, 0]
             whole = (width * math.sqrt(d) / 2 <= math.sqrt(SHARED) * reach) | (reach == 0)
             order = left[np.argsort(block, kind="stable")]

@@ -246,16 +246,20 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool, lim
     axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]
     unit = np.array([np.sqrt(np.sum(np.var(places[:, own], axis=0))) for own in axes])
     widths = unit = np.where(unit > 0, unit, max(unit.max(), 1.0))
+    extents = np.array([np.ptp(places[:, own], axis=0).max() for own in axes])
+    extents = np.where(extents > 0, extents, 1.0)
+    # On a grid many places are as near as each other, and rounding errors would choose among them.
+    moved = np.random.default_rng(0).uniform(-1e-8, 1e-8, places.shape)
     for _ in range(ROUNDS):
         far, change = [], []
         for i in range(len(axes)):
             scaled = places / np.where(np.arange(len(axes)) == i, WIDER**2 * widths, widths)[links]
-            near = _tree(scaled).query(scaled[sampled], min(AROUND, len(places)))[1][:, 1:]
+            near = _tree(scaled + moved).query(scaled[sampled], min(AROUND, len(places)))[1][:, 1:]
             steps = places[sampled, None] - places[near]
             far.append(np.stack([np.sqrt(np.sum(steps[..., own] ** 2, axis=-1)) for own in axes], axis=-1))
             change.append((values[sampled, None] - values[near]) ** 2)
         slopes = _slopes(np.concatenate(far, axis=1) / widths, np.concatenate(change, axis=1), widths / unit)
-        before, widths = widths, _rounded(widths / np.sqrt(slopes))
+        before, widths = widths, _rounded(widths / np.sqrt(slopes), extents)
         if is_round:
             widths[1] = min(widths[:2])
         if np.array_equal(widths, before):
@@ -272,10 +276,10 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool, lim
         widths = np.maximum(widths * apart, least)
         if is_round:
             widths[1] = min(widths[:2])
-        return _rounded(widths[links])
+        return _rounded(widths, extents)[links]
     different, place = np.unique(places, axis=0, return_inverse=True)
     if len(different) == len(places):
-        return _rounded(widths[links])  # records twice, rounded to float32
+        return _rounded(widths, extents)[links]  # records twice, rounded to float32
     means = np.bincount(place.ravel(), values) / np.bincount(place.ravel())
     return metric_of(different, means, links, is_round=is_round, limited=limited)
 
@@ -288,9 +292,12 @@ def _distance(places: Array) -> float:
     return float(np.median(_tree(different).query(different[some], [min(2, len(different))])[0]))
 
 
-def _rounded(widths: Array) -> Array:
-    """Return widths as powers of two, so that rounding errors of values change no neighbour and no cell."""
-    return np.asarray(2.0 ** (np.round(PARTS * np.log2(widths)) / PARTS))
+def _rounded(widths: Array, extents: Array) -> Array:
+    """Return widths as powers of two of extents, so that rounding errors of values change no neighbour and no cell.
+
+    Extents are the same in any order, and go with the units of coordinates.
+    """
+    return np.asarray(extents * 2.0 ** (np.round(PARTS * np.log2(widths / extents)) / PARTS))
 
 
 def _slopes(far: Array, change: Array, widths: Array) -> Array:
