@@ -232,7 +232,15 @@ def _tree(places: Array) -> cKDTree:
     return cKDTree(places, leafsize=80, compact_nodes=False, balanced_tree=False)
 
 
-def metric_of(places: Array, values: Array, links: Index, *, is_round: bool, limited: bool = True) -> Array:
+def metric_of(
+    places: Array,
+    values: Array,
+    links: Index,
+    *,
+    is_round: bool,
+    limited: bool = True,
+    range_of: Array | None = None,
+) -> Array:
     """Return widths [D] over which values change alike, of a cell that holds about one observation.
 
     Squared differences of near values are fitted by a plane in the distances along each axis, whose slopes say how
@@ -240,13 +248,15 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool, lim
     axis in turn is taken for a shorter one, or pairs along an axis of large changes would never be near, and if
     `limited` no width is far below the distance of different places along it. Axes with one number in `links` [D] have
     one width. Where the first two axes span a sphere (`is_round`), the third is its axis and has no larger width, or
-    places on both hemispheres would be near each other.
+    places on both hemispheres would be near each other. Of a sample, `range_of` [n, D] are places with the range of
+    all, with which widths go.
     """
+    range_of = places if range_of is None else range_of
     sampled = np.random.default_rng(0).permutation(len(places))[:SAMPLED]
     axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]
     unit = np.array([np.sqrt(np.sum(np.var(places[:, own], axis=0))) for own in axes])
     widths = unit = np.where(unit > 0, unit, max(unit.max(), 1.0))
-    extents = np.array([np.ptp(places[:, own], axis=0).max() for own in axes])
+    extents = np.array([np.ptp(range_of[:, own], axis=0).max() for own in axes])
     extents = np.where(extents > 0, extents, 1.0)
     # On a grid many places are as near as each other, and rounding errors would choose among them.
     moved = np.random.default_rng(0).uniform(-1e-8, 1e-8, places.shape)
@@ -281,7 +291,7 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool, lim
     if len(different) == len(places):
         return _rounded(widths, extents)[links]  # records twice, rounded to float32
     means = np.bincount(place.ravel(), values) / np.bincount(place.ravel())
-    return metric_of(different, means, links, is_round=is_round, limited=limited)
+    return metric_of(different, means, links, is_round=is_round, limited=limited, range_of=range_of)
 
 
 def _distance(places: Array) -> float:

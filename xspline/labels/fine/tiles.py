@@ -278,7 +278,9 @@ def tiled_of(observed: Observations, fit: Fit, windows: int) -> Fine:
         return _none(observed, fit)
     values = np.concatenate([items.values for items, _, _ in near])[first]
     places = stored.places
-    metric = metric_of(places(known), values, places.links, is_round=places.is_round)
+    ends = np.meshgrid(*((x.min(), (x.min() + x.max()) / 2, x.max()) for x in stored.along))
+    corners = places(np.stack([x.ravel() for x in ends], axis=1))
+    metric = metric_of(places(known), values, places.links, is_round=places.is_round, range_of=corners)
     grid = Grid(metric, places(np.array([[x.min() for x in stored.along]]))[0])
     means = functools.partial(_cells, grid, places)
     calls = [(*stored.part(own), stored.order) for own in stored.blocks()]
