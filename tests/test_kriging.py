@@ -318,3 +318,13 @@ def test_season_and_trend_take_no_weather_for_signal() -> None:
         fit = xs.fit(xr.DataArray(errors, coords, tuple(coords), "u")).fits["u"]
         chosen[rho] = fit.choice.get("as_one", 1.0)
     assert chosen[0.0] < 1.5 < 3 < chosen[0.8] < 20
+
+
+def test_observations_of_few_cells_vary_as_one_too() -> None:
+    """Twelve hundred observations are no thirty cells of nine times the width: those of three times tell."""
+    rng, x = np.random.default_rng(0), np.arange(1200.0)
+    member = Observed(x[:, None], np.repeat(rng.standard_normal(12), 100), np.ones(1200))
+    assert as_one([member], Places(1)) > 5
+    at = np.stack([x % 30, x // 30], axis=1)
+    noise = Observed(at, rng.standard_normal(1200), np.ones(1200))
+    assert 1 <= as_one([noise], Places(2)) < 2

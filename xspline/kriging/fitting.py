@@ -91,7 +91,8 @@ def as_one(members: Sequence[Observed], places: Places) -> float:
     # What varies as one is seen at any width: wider cells make season and trend of the README's field rougher.
     metric = metric_of(at[some], values[some], places.links, is_round=places.is_round, limited=False)
     grid = Grid(metric * (some.size / values.size) ** (1 / places.coordinates), at.min(axis=0))
-    cells = cells_beyond(Level.of(at, values, weights), grid)[-1]
+    each = Level.of(at, values, weights)
+    cells = [each.grouped(grid, 1), *cells_beyond(each, grid)][-1]
     return max(float(np.sum((cells.counts * cells.values) ** 2) / (weights @ values**2)), 1.0)
 
 
