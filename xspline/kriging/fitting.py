@@ -92,7 +92,7 @@ def as_one(members: Sequence[Observed], places: Places) -> float:
     metric = metric_of(at[some], values[some], places.links, is_round=places.is_round, limited=False)
     grid = Grid(metric * (some.size / values.size) ** (1 / places.coordinates), at.min(axis=0))
     each = Level.of(at, values, weights)
-    cells = [each.grouped(grid, 1), *cells_beyond(each, grid)][-1]
+    cells = (cells_beyond(each, grid) or [each.grouped(grid, 1)])[-1]
     return max(float(np.sum((cells.counts * cells.values) ** 2) / (weights @ values**2)), 1.0)
 
 
@@ -134,10 +134,10 @@ def fit(
     """Return the fields of some members of a batch, which share their covariance up to its scale if they are alike.
 
     A member whose observations are likelier by another covariance has one of its own; of many members, and of very few
-    observations, all share it. Each member has three observations or more, which differ, and weights
-    of mean 1. `steps` [d] is the distance between labels along each coordinate, `rows_of` returns the functions [n, p]
-    that were fitted before, given the coordinates of few observations, and None of many, `least_noise` is the variance
-    that noise has at least, as rounding has, and `windows` how many are looked at.
+    observations, all share it. Each member has three observations or more, which differ, and weights of mean 1.
+    `steps` [d] is the distance between labels along each coordinate. `rows_of` returns the functions [n, p] that were
+    fitted before, given the coordinates of few observations, and None of many. `least_noise` is the variance that
+    noise has at least, as rounding has, and `windows` how many are looked at.
     """
     shared = _fit_alike(members, places, steps, rows_of, least_noise, windows)
     if not 1 < len(members) <= FEW:
