@@ -141,7 +141,9 @@ def test_members_of_a_batch_share_a_covariance_only_where_they_are_alike() -> No
     quiet = data[0].spline.fit()
     xr.testing.assert_allclose(field.predict(data)[0], quiet.predict(data[0]), atol=1e-6)
     xr.testing.assert_allclose(field.stderr(data)[0], quiet.stderr(data[0]), atol=1e-6)
+    assert "of 6 fields have a covariance of their own" in repr(field.check())
     alike, _ = fitted(np.full(6, 0.3))
+    assert "of their own" not in repr(alike.check())
     first, *others = (member.models[0][1] for member in alike.fits["u"].fine.members)
     assert all(other is first for other in others)
 

@@ -307,6 +307,13 @@ def test_a_wrong_constant_has_no_error_bars() -> None:
     assert np.isfinite(free.stderr(**AT)).all()
 
 
+def test_a_check_tells_that_data_contradict_the_equation() -> None:
+    own = scattered(noise=0.01).spline.statistics(space())
+    for beside in (None, xs.Roughness()):
+        wrong, right = (own.solve(xs.Physics(DIFFUSION, known={"D": d}, beside=beside)) for d in (0.5, 0.05))
+        assert "data contradict it" in repr(wrong.check()) and "data contradict it" not in repr(right.check())
+
+
 @pytest.mark.parametrize(
     ("penalty", "match"),
     [

@@ -154,8 +154,7 @@ def fit(
 
 def _differs(field: Nearby, least_noise: float, windows: int) -> bool:
     """Return whether observations are likelier by another covariance, as clearly as a second scale has to be."""
-    pyramid, places = field.pyramid, field.places
-    _, model = max(field.models, key=lambda pair: pair[0])
+    pyramid, places, model = field.pyramid, field.places, field.likeliest
     looked_at, *_ = _windows([pyramid], [field.rows], [np.arange(pyramid.count)], windows)
     values, span = pyramid.values[: pyramid.count], np.ptp(pyramid.places[: pyramid.count], axis=0)
     floor = math.log(max(least_noise / float(np.var(values)), 1e-300))

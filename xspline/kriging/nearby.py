@@ -121,6 +121,11 @@ class Nearby:
         """Whether all observations are neighbours of every place."""
         return self.pyramid.count <= DENSE and math.isinf(self.pyramid.reach)
 
+    @property
+    def likeliest(self) -> Model:
+        """The covariance of the largest weight."""
+        return max(self.models, key=lambda weighted: weighted[0])[1]
+
     @functools.cached_property
     def _by_model(self) -> tuple[Array, Array, Array, Array]:
         """What each model says of all observations, if these are one window, as `Windows.first`."""
@@ -423,8 +428,7 @@ class Nearby:
     @functools.cached_property
     def _in_lengths(self) -> tuple[Array, cKDTree]:
         """The longer lengths of the likeliest model [D], and a tree of all observations in these."""
-        p, (_, model) = self.pyramid, max(self.models, key=lambda weighted: weighted[0])
-        lengths = model.lengths[-1]
+        p, lengths = self.pyramid, self.likeliest.lengths[-1]
         return lengths, cKDTree(p.places[: p.count] / lengths)
 
     def _around(self, at: Array, left_out: Index | None = None) -> tuple[Array, Array]:

@@ -72,7 +72,7 @@ class Fine:
         along = first.places.names(space.names)
         index = [int(np.flatnonzero(first.places.links == i)[0]) for i in range(len(along))]
         best = int(np.argmax([weight for weight, _ in first.models]))
-        model = first.models[best][1]
+        model = first.likeliest
         labels = [f"{k + 1}" for k in range(len(model.variances))]
         lengths = model.lengths[:, index]
         counted = {space.names[j] for j, *_ in first.places.counted}
@@ -121,6 +121,11 @@ class Fine:
             lines.append(
                 f"standard deviation {deviation}, correlation lengths {', '.join(lengths)}, "
                 f"smoothness {float(scale['fine_smoothness']):.2g}"
+            )
+        members = [member.likeliest.parameters for member in self.members if member is not None]
+        if apart := sum(not np.array_equal(own, members[0]) for own in members):
+            lines.append(
+                f"{apart} of {len(members)} fields have a covariance of their own; these lines tell the first"
             )
         return lines
 

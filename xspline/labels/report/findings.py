@@ -56,7 +56,15 @@ def _of_choice(fit: Fit) -> list[Finding]:
     """Return what is known of what was chosen."""
     if fit.fine is not None:
         return list(_fine(fit, fit.fine))
-    return [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_walls(fit), *_condition(fit)]
+    return [
+        *_smoothing(fit),
+        *_bounds(fit),
+        *_gaps(fit),
+        *_equation(fit),
+        *_knots(fit),
+        *_walls(fit),
+        *_condition(fit),
+    ]
 
 
 def _smoothing(fit: Fit) -> Iterator[Finding]:
@@ -130,6 +138,19 @@ def _gaps(fit: Fit) -> Iterator[Finding]:
             "penalty='reml' learns from the data what to expect there; mask='data' predicts near data only"
         )
         yield Finding("gaps", text, advice, warns=True)
+
+
+def _equation(fit: Fit) -> Iterator[Finding]:
+    """Whether data contradict an equation that is a penalty."""
+    if gain := fit.choice.get("departure", 0.0):
+        text = (
+            f"data contradict it: a field that departs is likelier, by {gain:.3g} in twice the log-likelihood"
+        )
+        advice = (
+            "if it ought to hold, a known is wrong or a term or source is missing: recover(...) estimates constants, "
+            "discover(...) finds terms"
+        )
+        yield Finding("equation", text, advice)
 
 
 def _functions(fit: Fit) -> Iterator[Finding]:

@@ -305,8 +305,11 @@ def _searched(
     beside = physics.beside
     if isinstance(beside, Roughness) and beside.criterion:
         beside = Roughness(dict(zip(names, chosen.strengths[:-1].tolist(), strict=True)), beside.order)
-    own, ends, remark, doubt = physics.strength, {-1: "lower", 1: "upper"}, "", ""
+    own, ends, remark, doubt, departure = physics.strength, {-1: "lower", 1: "upper"}, "", "", 0.0
     if own == REML:
+        if not chosen.sides[-1]:
+            obeying = prior.search(prior.strongest, [chosen.strengths])
+            departure = 2 * (obeying.score - chosen.score)
         own = HARD if chosen.sides[-1] > 0 else float(chosen.strengths[-1])
         if chosen.sides[-1] > 0:
             remark = "; the data show no departure from it, and so it holds exactly"
@@ -321,6 +324,7 @@ def _searched(
         "factorisations": chosen.evaluations,
         "at_bounds": {n: ends[s] for n, s in zip(names, chosen.sides.tolist(), strict=False) if s},
         "converged": chosen.settled,
+        "departure": departure if departure > chdtri(1, CHANCE) else 0.0,  # for one strength more
     }
     return chosen.strengths, replace(physics, strength=own, beside=beside), choice, remark, doubt
 
