@@ -56,15 +56,8 @@ def _of_choice(fit: Fit) -> list[Finding]:
     """Return what is known of what was chosen."""
     if fit.fine is not None:
         return list(_fine(fit, fit.fine))
-    return [
-        *_smoothing(fit),
-        *_bounds(fit),
-        *_gaps(fit),
-        *_equation(fit),
-        *_knots(fit),
-        *_walls(fit),
-        *_condition(fit),
-    ]
+    strengths = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_equation(fit)]
+    return [*strengths, *_knots(fit), *_walls(fit), *_condition(fit)]
 
 
 def _smoothing(fit: Fit) -> Iterator[Finding]:
