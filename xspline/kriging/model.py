@@ -83,7 +83,7 @@ def matern(z: Array, nu: float) -> Array:
     return out
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=512)  # twice as many as are drawn from a prior, the same ones for each fit
 def _table(nu: float) -> Array:
     """Return the cubics in √z with the values and slopes of M at the nodes, [interval, 4]."""
     root: Array = np.arange(NODES + 1, dtype=np.float64) * STEP
