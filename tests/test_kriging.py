@@ -148,6 +148,19 @@ def test_members_of_a_batch_share_a_covariance_only_where_they_are_alike() -> No
     assert all(other is first for other in others)
 
 
+def test_copies_of_records_say_nothing_of_noise() -> None:
+    """Five of 300 records are there twice: σ of .3 was .0003, and the truth was held nowhere."""
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(0, 10, (2, 300))
+    true = xr.DataArray(np.sin(x / 2) + np.cos(y / 2), {"x": ("obs", x), "y": ("obs", y)}, "obs", name="u")
+    data = true + 0.3 * rng.standard_normal(300)
+    alone = data.spline.fit()
+    for copies in (5, 300):
+        both = xr.concat([data, data[:copies]], "obs").spline.fit()
+        assert 0.27 < float(both.summary().sigma) < 0.33
+        xr.testing.assert_allclose(both.predict(true), alone.predict(true), atol=0.01)
+
+
 @pytest.mark.parametrize(("square", "noise"), [(9, 0.03), (4, 0.3)])
 def test_noise_of_a_smooth_field_is_told(square: float, noise: float) -> None:
     """A covariance with slopes at most takes it for a rough part of the field: the truth is held in 5, 65 %."""

@@ -54,13 +54,21 @@ class Observed(NamedTuple):
     weights: Array  # [n], relative precisions, before any are joined of mean 1
     joined: tuple[float, float] = (1.0, 0.0)  # as `Nearby` has it
 
-    def in_order(self) -> Observed:
-        """Return them in an order that does not depend on the one that they came in."""
-        order = np.lexsort((self.values, *self.coordinates.T))
-        return Observed(self.coordinates[order], self.values[order], self.weights[order])
+    @classmethod
+    def of(cls, coordinates: Array, values: Array, weights: Array) -> Observed:
+        """Return them in an order that does not depend on the one that they came in, and each record once.
+
+        Where no two observations of a place differ, those that are equal are copies of one record. Taken for two
+        observations they would say that there is no noise at all, and any noise of others is a rough field.
+        """
+        order = np.lexsort((weights, values, *coordinates.T))
+        is_last = np.append((np.diff(coordinates[order], axis=0) != 0).any(axis=1), True)
+        differs = np.append(np.diff(values[order]) != 0, True)
+        kept = order if (differs & ~is_last).any() else order[is_last]
+        return cls(coordinates[kept], values[kept], weights[kept] / weights[kept].mean())
 
     def at_few_places(self) -> Observed:
-        """Return observations in order, those of each place as two means where so many are repeated at few places.
+        """Return observations, those of each place as two means where so many are repeated at few places.
 
         All neighbours of a place would be observations of it otherwise. What the two differ by tells of the noise.
         """
@@ -82,7 +90,7 @@ def as_one(members: Sequence[Observed], places: Places) -> float:
 
     It is the variance of sums over the largest cells, beside that of sums of as many independent observations.
     """
-    largest = max(members, key=lambda member: member.values.size).in_order().at_few_places()
+    largest = max(members, key=lambda member: member.values.size).at_few_places()
     values, weights = largest.values, largest.weights
     if values.size <= DENSE:
         return 1.0
@@ -103,7 +111,7 @@ def likelier(member: Observed, ways: Sequence[Places], rows_of: Callable[[Array]
     """
     if len(ways) == 1:
         return ways[0]
-    own = member.in_order().at_few_places()
+    own = member.at_few_places()
     count, rows = own.values.size, rows_of(own.coordinates)
     windows = [np.arange(count)]
     unlikely: list[float] = []
@@ -176,7 +184,7 @@ def _fit_alike(
 
     Of several likely covariances it is the one that predicts withheld observations of the largest member best.
     """
-    members = [member.in_order().at_few_places() for member in members]
+    members = [member.at_few_places() for member in members]
     first = max(range(len(members)), key=lambda i: members[i].values.size)
     at = places(members[first].coordinates)
     metric = metric_of(at, members[first].values, places.links, is_round=places.is_round)

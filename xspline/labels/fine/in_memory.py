@@ -107,19 +107,23 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
     values, precision = by_member(residual.values), by_member(weights.values)
     used = np.isfinite(values) & (precision > 0) & np.all([np.isfinite(c) for c in along], axis=0)
     known = [own[is_used] for own, is_used in zip(by_member(data.values), used, strict=True)]
-    enough = [own.size >= LEAST and bool(own.min() < own.max()) for own in known]
-    if not any(enough):
+    each: list[Observed | None] = []
+    for k, own in enumerate(known):
+        member = None
+        if own.size and own.min() < own.max():
+            points = np.stack([c[k][used[k]] for c in along], axis=1)
+            member = Observed.of(points, values[k][used[k]], precision[k][used[k]])
+        each.append(member if member is not None and member.values.size >= LEAST else None)
+    parts = [member for member in each if member is not None]
+    if not parts:
         return None
-    parts = []
-    for k in np.flatnonzero(enough):
-        points = np.stack([c[k][used[k]] for c in along], axis=1)
-        own = precision[k][used[k]]
-        parts.append(Observed(points, values[k][used[k]], own / own.mean()))
     places = places_of(space).with_tubes(parts[0].coordinates, parts[0].values)
     alone = [len(spans[name]) == 1 and list(spans.values()).count(spans[name]) == 1 for name in space.names]
     labels = parts[0].coordinates.T
     steps = np.array([_step(x, len(labels), is_alone=own) for x, own in zip(labels, alone, strict=True)])
-    return Left(parts, places, steps, enough, rounding(np.concatenate(known)))
+    return Left(
+        parts, places, steps, [member is not None for member in each], rounding(np.concatenate(known))
+    )
 
 
 def places_of(space: Space) -> Places:
