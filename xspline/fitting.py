@@ -250,12 +250,13 @@ def _fits_in(observed: list[Observations]) -> bool:
     many = [o for o in observed if is_large(o) and not is_tiled(o)]
     if not many:
         return True
-    data = many[0].data
+    batch = [str(dim) for dim in many[0].arrangement.batch if many[0].data.sizes[dim] > 1]
+    alone = f"each {' and '.join(batch)} by itself" if batch else "a part of them"
     warn(
-        f"a single field is fitted: {many[0].name} has {data.nbytes / 2**30:.1f} GiB in more than {MOST_VALUES:,} "
-        "values, too many for a fine field unless they are on a grid. Fit a part of them, or means over some "
-        f"labels (data.coarsen), or say fine=True, which takes about {BYTES_PER_VALUE} bytes of memory a value; "
-        "fine=False fits the single field without this warning"
+        f"a single field is fitted: {many[0].name} has {many[0].data.size:,} values, and more than {MOST_VALUES:,} are "
+        f"too many for a fine field unless they are one grid. Fit {alone}, or means over some labels (data.coarsen), "
+        f"or say fine=True, which takes about {BYTES_PER_VALUE} bytes of memory a value; fine=False fits the single "
+        "field without this warning"
     )
     return False
 

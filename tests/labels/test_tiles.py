@@ -144,3 +144,15 @@ def test_few_observations_among_many_labels_have_no_fine_field_and_this_is_told(
     with pytest.warns(xs.FitWarning, match="u has no fine field: boxes of its 12,000 labels hold too few"):
         field = data.chunk(lat=60).spline.fit()
     assert float(field.predict(lat=36.0, lon=-10.0)) == pytest.approx(float(data.mean()), abs=0.5)
+
+
+def test_a_dimension_of_one_label_is_none_of_the_grid() -> None:
+    """As OISST has a `zlev` of one depth: a single field was fitted, of 11 % of places within its error bars."""
+    data, _ = gridded((40, 45), ("lat", "lon"))
+    deep = data.expand_dims(zlev=[0.0], axis=1)
+    plain, field = data.chunk(lat=20).spline.fit(seconds=2), deep.chunk(lat=20).spline.fit(seconds=2)
+    assert isinstance(field.fits["u"].fine, tiles.Tiled)
+    flat, lazy = plain.predict(data, stderr=True), field.predict(deep.chunk(lat=15), stderr=True)
+    assert lazy.u.dims == field.predict(deep).dims and lazy.u.sizes["zlev"] == 1
+    xr.testing.assert_allclose(lazy.squeeze("zlev", drop=True).compute(), flat, rtol=1e-9)
+    xr.testing.assert_allclose(field.predict(deep).isel(zlev=0, drop=True), flat.u, rtol=1e-9)

@@ -127,8 +127,9 @@ class Tiled(Fine):
             out = self._of_tiles(own, shared, np.broadcast_arrays(*spread))
         else:
             out = self._of_chunks(own, shared, spread, shape, target.chunk_sizes(dims, shape))
-        parts = [out[k].astype(kind) for k, kind in enumerate(types)]
-        return tuple(xr.DataArray(part, dims=dims) for part in parts)
+        alone = dict.fromkeys(batch, 1)
+        parts = (xr.DataArray(out[k].astype(kind), dims=dims) for k, kind in enumerate(types))
+        return tuple(part.expand_dims(alone, range(len(dims), len(dims) + len(alone))) for part in parts)
 
     def _of_tiles(self, own: _InTile, shared: Any, columns: Sequence[Array]) -> Array:
         """Return results in memory, [k, ...], of places by tiles of coordinates."""
@@ -244,7 +245,7 @@ def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
     """Return the seconds of one core, and the bytes of memory, that the fine field of so many values takes about."""
     if not is_tiled(observed):
         return in_memory.fine_costs(observed, windows)
-    count, number = int(observed.data.size), observed.data.ndim
+    count, number = int(observed.data.size), observed.data.ndim - len(observed.arrangement.batch)
     seconds = count * SECONDS_PER_VALUE + windows / in_memory.WINDOWS_PER_SECOND / 2
     # A label is taken to be as wide as one observation needs.
     margin = nearby.reach_of(number) + 2 * WIDER + nearby.block_width(number)
@@ -258,11 +259,15 @@ def is_large(observed: Observations) -> bool:
 
 
 def is_tiled(observed: Observations) -> bool:
-    """Return whether that is so of a grid of all dimensions, where boxes of labels are boxes of places."""
+    """Return whether that is so of a grid of all dimensions, where boxes of labels are boxes of places.
+
+    A dimension of one label, as of a level at the surface, is none of these.
+    """
     arrangement = observed.arrangement
+    alone = all(observed.data.sizes[dim] == 1 for dim in arrangement.batch)
     dims = [dim for span in arrangement.spans for dim in span]
     is_grid = len(set(dims)) == len(dims) == len(arrangement.spans)
-    return is_large(observed) and is_grid and not arrangement.batch and not arrangement.pooled
+    return is_large(observed) and is_grid and alone and not arrangement.pooled
 
 
 def tiled_of(observed: Observations, fit: Fit, windows: int) -> Fine:
@@ -271,7 +276,7 @@ def tiled_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     The data are read twice: some boxes, and all for the coarse levels.
     """
     stored = _stored(observed, fit)
-    near = _sampled(stored, observed.data)
+    near = _sampled(stored, observed.data.squeeze(observed.arrangement.batch))
     points = [points for _, points, _ in near]
     known, first = np.unique(np.concatenate(points), axis=0, return_index=True)  # boxes may overlap
     if len(known) <= DENSE:
@@ -318,10 +323,12 @@ def _stored(observed: Observations, fit: Fit) -> Stored:
         own = observed.weights.drop_vars(observed.weights.coords)
         mean = float((fit.total.weight / np.maximum(fit.total.count, 1)).ravel()[0])
         weights = (xr.ones_like(residual) * own / mean).transpose(*data.dims).chunk(chunks)
+        weights = weights.squeeze(arrangement.batch)
+    residual = residual.squeeze(arrangement.batch)
     spans = dict(zip(arrangement.names, arrangement.spans, strict=True))
-    labels, order = [np.zeros(0)] * data.ndim, []
+    labels, order = [np.zeros(0)] * residual.ndim, []
     for name in space.names:
-        axis = data.dims.index(spans[name][0])
+        axis = residual.dims.index(spans[name][0])
         x = space.within(floats(coordinates[name], name, space, spans[name], data.sizes), name)
         labels[axis] = np.asarray(x)
         order.append(axis)
