@@ -19,8 +19,8 @@ from xspline.labels.checks.robust import reweighted, without_contradicted
 from xspline.labels.errors import check_arguments, check_names, read_errors_name_labels
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, as_one, fine_of, windows_in
-from xspline.labels.fine.tiles import fine_costs, is_large, is_tiled, tiled_of
+from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, fine_of, windows_in
+from xspline.labels.fine.tiles import as_one, fine_costs, is_large, is_tiled, tiled_of
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cells import bounds_of, has_cells, range_of_cells, warn_of_cut
@@ -190,7 +190,7 @@ def fit(
     def solved(own: list[Observations], neighbours: bool = True) -> Field[Data]:
         computed = _statistics(data, agreed, own, holder, device, compute, checkpoint, missing_chunks)
         present = execution.present(device)
-        counts = {o.name: partial(as_one, o, computed) for o in own if windows and not is_tiled(o)}
+        counts = {o.name: partial(as_one, o, computed) for o in own if windows}
         field = Field.from_statistics(
             computed, penalty, solver, present, warns=not looks, as_one=counts, **levels
         )

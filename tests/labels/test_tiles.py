@@ -135,7 +135,7 @@ def test_what_tiles_cannot_do_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"robust=True looks at all observations.*fine=False, robust=True"):
         data.spline.fit(robust=True)
     points = data.stack(p=("lat", "lon")).reset_index("p").chunk(p=500)
-    with pytest.warns(xs.FitWarning, match="a single field is fitted: u has .* unless they are on a grid"):
+    with pytest.warns(xs.FitWarning, match="a single field is fitted: u has .* unless they are one grid"):
         assert points.spline.fit().fits["u"].fine is None
 
 

@@ -28,6 +28,7 @@ from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
 from xspline.labels.read.targets import Target, target_chunks
+from xspline.labels.statistics import Statistics
 from xspline.solve.errors import warn
 from xspline.spaces import Space
 
@@ -268,6 +269,21 @@ def is_tiled(observed: Observations) -> bool:
     dims = [dim for span in arrangement.spans for dim in span]
     is_grid = len(set(dims)) == len(dims) == len(arrangement.spans)
     return is_large(observed) and is_grid and alone and not arrangement.pooled
+
+
+def as_one(observed: Observations, statistics: Statistics[Any], coefficients: Array) -> float:
+    """Return how many observations, of what coefficients leave of them, vary as one.
+
+    Of a grid out of memory, boxes of labels at random tell: the variance of sums over these, beside that of sums of as
+    many independent observations.
+    """
+    if not is_tiled(observed):
+        return in_memory.as_one(observed, statistics, coefficients)
+    stored = _stored(observed, Fit(statistics, observed.name, coefficients, None))
+    near = _sampled(stored, observed.data.squeeze(observed.arrangement.batch))
+    sums = np.array([items.counts @ items.values for items, _, _ in near])
+    own = np.array([items.counts @ items.values**2 for items, _, _ in near])
+    return max(float(sums @ sums / own.sum()), 1.0) if own.sum() else 1.0
 
 
 def tiled_of(observed: Observations, fit: Fit, windows: int) -> Fine:
