@@ -200,29 +200,39 @@ class Nearby:
             out[:, order[own]] = combined.mean, variance, combined.trust, combined.relative, new
         return Predicted(*out)
 
-    @property
-    def _sandwiched(self) -> int:
-        """The first level of few cells, where errors are added up; only coarse ones are of all observations."""
-        lowest = 0 if self.sampled is None else 2
-        few = np.diff(self.pyramid.starts)[lowest:] <= SANDWICHED
-        return lowest + (int(np.argmax(few)) if few.any() else few.size - 1)
+    @functools.cached_property
+    def _cells(self) -> tuple[Level, Index]:
+        """Few cells, where errors are added up, and in which of them each observation is, or each cell of all.
+
+        Only cells of the second level are of all observations where these are not in memory.
+        """
+        p, lowest = self.pyramid, 0 if self.sampled is None else 2
+        own = slice(p.starts[lowest], p.starts[lowest + 1])
+        scatter = np.broadcast_to(p.spread[lowest], p.places[own].shape)
+        each = Level(p.places[own], p.values[own], p.counts[own], scatter)
+        size = each.values.size
+        if size <= SANDWICHED:
+            return each, np.arange(size)
+        level = lowest + math.log(size / SANDWICHED) / (self.places.coordinates * math.log(WIDER))
+        while (cells := each.grouped(p.grid, level)).values.size > SANDWICHED:
+            level += 0.1
+        return cells, p.grid.cells(each.places, level)
 
     def cell_means(self, functions: Callable[[Array], Array]) -> Array:
         """Return the means of functions [n, P] of coordinates over the cells of `error_covariance`, as [m, P].
 
         Of many observations of a cell some are taken at random; where they are not in memory, labels near its middle.
         """
-        p, level = self.pyramid, self._sandwiched
-        if level == 0:
+        p, (cells, number) = self.pyramid, self._cells
+        if cells.values.size == p.count:
             return functions(self.coordinates)
         if self.sampled is not None:
-            centres = p.places[p.starts[level] : p.starts[level + 1]] / p.metric
-            number = max(len(self.sampled) // len(centres), 1)
+            nearest = np.arange(1, max(len(self.sampled) // cells.values.size, 1) + 1)
             tree = cKDTree(self.places(self.sampled) / p.metric)
-            near = tree.query(centres, np.arange(1, number + 1))[1]
+            near = tree.query(cells.places / p.metric, nearest)[1]
             return np.asarray(functions(self.sampled)[near].mean(axis=1))
         shuffled = np.random.default_rng(0).permutation(p.count)
-        own = p.cell_of_observations(level)[shuffled]
+        own = number[shuffled]
         order = np.argsort(own, kind="stable")
         first = np.flatnonzero(np.diff(own[order], prepend=-1))
         sizes = np.diff(first, append=p.count)
@@ -287,12 +297,11 @@ class Nearby:
         """
         from xspline.kriging import compiled
 
-        p, level = self.pyramid, self._sandwiched
-        own = slice(p.starts[level], p.starts[level + 1])
-        places, levels, counts = p.places[own], p.levels[own], p.counts[own]
+        cells, _ = self._cells
+        places, counts, levels = cells.places, cells.counts, np.zeros(cells.values.size, np.int64)
         total = np.zeros((len(counts), len(counts)))
         for (weight, model), scale in zip(self.models, self.mean_scales, strict=True):
-            inverse, amplitude = model.between(p.spread)
+            inverse, amplitude = model.between(cells.spread[None])
             matrix = np.zeros_like(total)
             compiled.covariances(
                 places, levels, counts, inverse, amplitude, model.smoothness, model.table, STEP,

@@ -75,7 +75,7 @@ class Level(NamedTuple):
         inside = (self.places >= at.min(axis=0) - margin) & (self.places <= at.max(axis=0) + margin)
         return np.asarray(inside.all(axis=1))
 
-    def grouped(self, grid: Grid, level: int) -> Level:
+    def grouped(self, grid: Grid, level: float) -> Level:
         """Return the means over the cells of a level.
 
         Those of parts, joined and grouped once more, are the means over all, as a mean lies in its own cell.
@@ -97,7 +97,7 @@ class Grid(NamedTuple):
     metric: Array  # [D], widths of a cell that holds about one observation
     origin: Array  # [D], a place that lies in the first cell
 
-    def cells(self, places: Array, level: int) -> Index:
+    def cells(self, places: Array, level: float) -> Index:
         """Return the number of the cell of a level that each place [n, D] lies in."""
         index = np.floor((places - self.origin) / (self.metric * float(WIDER) ** level) + CORNER)
         return _numbered(index.astype(np.int64))
