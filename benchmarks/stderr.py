@@ -45,7 +45,7 @@ class Target:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        lengths = {self.layout.group_of(j).data_axes: x.size for j, x in enumerate(self.coordinates)}
+        lengths = {self.layout.spans[j]: x.size for j, x in enumerate(self.coordinates)}
         return tuple(lengths[axis,] for axis in range(self.layout.ndim))
 
     @cached_property

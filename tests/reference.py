@@ -49,7 +49,7 @@ def design(
     phi = np.ones((*(1 if axis in layout.batch_axes else n for axis, n in enumerate(shape)), 1))
     for j, features in enumerate(space.features):
         x = np.asarray(coordinates[j], dtype=np.float64)
-        axes = layout.group_of(j).data_axes
+        axes = layout.spans[j]
         columns = features.design(x.reshape(-1), orders[j]).reshape(*x.shape, features.size)
         ascending = np.argsort(axes)
         columns = columns.transpose(*ascending, len(axes))
@@ -106,7 +106,7 @@ def evaluate(
     ndim, batch_axes = len(space.shape), layout.batch_axes
     shape = [0] * layout.ndim
     for j, x in enumerate(coordinates):
-        for axis, length in zip(layout.group_of(j).data_axes, np.shape(x), strict=True):
+        for axis, length in zip(layout.spans[j], np.shape(x), strict=True):
             shape[axis] = length
     for axis, length in zip(batch_axes, coefficients.shape[ndim:], strict=True):
         shape[axis] = length

@@ -41,9 +41,7 @@ class Case:
 
     def coordinates(self, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
         """Unsorted labels inside all domains."""
-        shapes = [
-            tuple(self.shape[axis] for axis in self.layout.group_of(j).data_axes) for j in (LAT, LON, TIME)
-        ]
+        shapes = [tuple(self.shape[axis] for axis in self.layout.spans[j]) for j in (LAT, LON, TIME)]
         return (
             rng.uniform(-30, 30, shapes[LAT]),
             rng.uniform(0, 360, shapes[LON]),

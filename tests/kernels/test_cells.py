@@ -160,7 +160,7 @@ def test_every_layout(name: str, weight: str, mask: str, device: Device) -> None
         values[np.broadcast_to(missing, shape)] = np.nan
     elif mask == "random":
         values[rng.random(shape) < 0.3] = np.nan
-    lengths = [[shape[axis] for axis in layout.group_of(j).data_axes] for j in range(len(space.shape))]
+    lengths = [[shape[axis] for axis in layout.spans[j]] for j in range(len(space.shape))]
     spans = {"none": [], "first": [(0,)], "all": [tuple(range(len(shape)))[::-1], (len(shape) - 1,)]}[weight]
     weights = [(axes, rng.uniform(0.5, 2.0, [shape[axis] for axis in axes])) for axes in spans]
     built = Block(values, tuple(rng.uniform(*UNIT, n) for n in lengths), tuple(weights))

@@ -20,24 +20,19 @@ def coefficients_for(case: Case, rng: np.random.Generator, space: Space = SPACE)
     return rng.normal(size=(*space.shape, *batch))
 
 
-@pytest.mark.parametrize("orders", [(0, 0, 0), (0, 2, 1), (3, 3, 2)])
+@pytest.mark.parametrize(
+    ("space", "orders"),
+    [(SPACE, (0, 0, 0)), (SPACE, (0, 2, 1)), (SPACE, (3, 3, 2)), (EVENTS, (0, 0, 0)), (EVENTS, (1, 0, 2))],
+)
 @pytest.mark.parametrize("name", EVALUABLE)
-def test_every_layout_and_order(name: str, orders: tuple[int, ...]) -> None:
+def test_every_layout_and_order(name: str, space: Space, orders: tuple[int, ...]) -> None:
+    """Of splines, and of unions with one in cells."""
     case, rng = EVALUABLE[name], np.random.default_rng(0)
-    coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
-    values = evaluate(coefficients, coordinates, case.layout, SPACE, orders)
+    coefficients, coordinates = coefficients_for(case, rng, space), case.coordinates(rng)
+    values = evaluate(coefficients, coordinates, case.layout, space, orders)
     assert values.shape == case.shape
     assert values.dtype == np.float64
-    reference.close(values, reference.evaluate(coefficients, coordinates, case.layout, SPACE, orders))
-
-
-@pytest.mark.parametrize("orders", [(0, 0, 0), (1, 0, 2)])
-@pytest.mark.parametrize("name", EVALUABLE)
-def test_unions_in_cells(name: str, orders: tuple[int, ...]) -> None:
-    case, rng = EVALUABLE[name], np.random.default_rng(0)
-    coefficients, coordinates = coefficients_for(case, rng, EVENTS), case.coordinates(rng)
-    values = evaluate(coefficients, coordinates, case.layout, EVENTS, orders)
-    reference.close(values, reference.evaluate(coefficients, coordinates, case.layout, EVENTS, orders))
+    reference.close(values, reference.evaluate(coefficients, coordinates, case.layout, space, orders))
 
 
 @settings(max_examples=15)

@@ -58,7 +58,7 @@ def forms(
     z = matrix(pairs, space)
     shape = [1] * layout.ndim
     for j, x in enumerate(coordinates):
-        for axis, length in zip(layout.group_of(j).data_axes, np.shape(x), strict=True):
+        for axis, length in zip(layout.spans[j], np.shape(x), strict=True):
             shape[axis] = length
     phi = reference.design(coordinates, layout, space, shape, orders)
     others = [axis for axis in range(layout.ndim) if axis not in layout.batch_axes]

@@ -39,7 +39,7 @@ def built(name: str, mask: str = "full", dtype: str = "f8", seed: int = 0) -> tu
     values = 280.0 + 5.0 * rng.normal(size=shape)
     if dtype != "i2":
         values = masked(values, mask, rng)
-    spans = [layout.group_of(j).data_axes for j in (LAT, LON, TIME)]
+    spans = [layout.spans[j] for j in (LAT, LON, TIME)]
     lows, highs = (-30, 0, 0), (30, 360, 10)
     labels = tuple(
         rng.uniform(lo, hi, [shape[axis] for axis in span])

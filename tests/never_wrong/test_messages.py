@@ -105,19 +105,13 @@ def test_nullable_numbers_of_pandas() -> None:
         data.to_dataset().spline.fit(x=10)
 
 
-@pytest.mark.parametrize("chunks", [None, {"x": 10}])
-def test_sparse_arrays(chunks: dict[str, int] | None) -> None:
-    sparse = pytest.importorskip("sparse")
-    data = xr.DataArray(sparse.COO.from_numpy(np.eye(50)[0]), {"x": np.arange(50.0)}, "x", "u")
-    with pytest.raises(TypeError, match=r"u is an array of sparse; pass data\.as_numpy\(\)"):
+@pytest.mark.parametrize(("name", "chunks"), [("sparse", None), ("sparse", {"x": 10}), ("pint", None)])
+def test_arrays_of_other_libraries(name: str, chunks: dict[str, int] | None) -> None:
+    library, numbers = pytest.importorskip(name), np.arange(50.0)
+    values = library.COO.from_numpy(numbers) if name == "sparse" else library.Quantity(numbers, "m")
+    data = xr.DataArray(values, {"x": numbers}, "x", "u")
+    with pytest.raises(TypeError, match=rf"u is an array of {name}; pass data\.as_numpy\(\)"):
         (data.chunk(chunks) if chunks else data).spline.fit(x=10)
-
-
-def test_arrays_with_units_of_pint() -> None:
-    pint = pytest.importorskip("pint")
-    data = xr.DataArray(pint.Quantity(np.arange(50.0), "m"), {"x": np.arange(50.0)}, "x", "u")
-    with pytest.raises(TypeError, match=r"u is an array of pint; pass data\.as_numpy\(\)"):
-        data.spline.fit(x=10)
 
 
 @pytest.mark.parametrize("dataset", [False, True])

@@ -98,7 +98,7 @@ class Source:
     @property
     def auxiliary(self) -> tuple[tuple[tuple[int, ...], Any], ...]:
         """(data axes, array) of the coordinates, then of the weights, then of the codes of holders."""
-        coordinates = zip(axes_of_coordinates(self.layout), self.coordinates, strict=True)
+        coordinates = zip(self.layout.spans, self.coordinates, strict=True)
         codes = () if self.holders is None else (((self.holders.axis,), self.holders.codes),)
         return (*coordinates, *self.weights, *codes)
 
@@ -134,12 +134,6 @@ def unmasked(array: Any) -> Any:
         return array
     kind = array.dtype if array.dtype.kind == "f" else np.float64
     return np.ma.filled(array.astype(kind), np.nan)
-
-
-def axes_of_coordinates(layout: Layout) -> tuple[tuple[int, ...], ...]:
-    """Return the data axes of each coefficient axis, in Space order."""
-    axes = {k: group.data_axes for group in layout.groups for k in group.coefficient_axes}
-    return tuple(axes[k] for k in sorted(axes))
 
 
 def is_dask(array: Any) -> bool:
@@ -264,7 +258,6 @@ def split_by_holder(
     order = np.argsort(codes, kind="stable")
     present, first = np.unique(codes[order], return_index=True)
     start = block.start or (0,) * block.values.ndim
-    spans = axes_of_coordinates(layout)
     for code, rows in zip(present, np.split(order, first)[1:], strict=True):
 
         def taken(array: Any, axes: tuple[int, ...], rows: NDArray[np.intp] = rows) -> Any:
@@ -273,7 +266,9 @@ def split_by_holder(
         own = replace(
             block,
             values=_take(block.values, axis, rows),
-            coordinates=tuple(taken(x, axes) for axes, x in zip(spans, block.coordinates, strict=True)),
+            coordinates=tuple(
+                taken(x, axes) for axes, x in zip(layout.spans, block.coordinates, strict=True)
+            ),
             weights=tuple((axes, taken(w, axes)) for axes, w in block.weights),
             start=(*start[:axis], start[axis] + int(rows[0]), *start[axis + 1 :]),
         )

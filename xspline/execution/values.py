@@ -16,7 +16,7 @@ from xspline.execution.cuts import Cuts, aligned
 from xspline.execution.dask_api import check_arrays, new_name
 from xspline.execution.device.gpu import check_device, to_device, to_host
 from xspline.execution.limits import LIMITS, Limits
-from xspline.execution.source import as_floats, axes_of_coordinates, cut, is_dask
+from xspline.execution.source import as_floats, cut, is_dask
 from xspline.kernels import Layout
 from xspline.kernels import evaluate as evaluate_values
 from xspline.kernels.engines import engine_of_size
@@ -52,10 +52,9 @@ def evaluate(
     whole. With `uncompiled`, few values do not wait for compiled loops: their last bits may be others.
     """
     check_device(device)
-    axes_of = axes_of_coordinates(layout)
     lazy = chunks is not None or is_dask(coefficients) or any(map(is_dask, coordinates))
     if chunks is None:  # those of the lazy coordinates, and one chunk along all other axes
-        chunked = [(axes, x) for axes, x in zip(axes_of, coordinates, strict=True) if is_dask(x)]
+        chunked = [(axes, x) for axes, x in zip(layout.spans, coordinates, strict=True) if is_dask(x)]
         known = {a: c for axes, x in chunked for a, c in zip(axes, x.chunks, strict=True)}
         chunks = tuple(known.get(a, (n,)) for a, n in enumerate(shape))
     cuts = Cuts.of_chunks(normalize_chunks(chunks, shape, dtype=float))
@@ -98,7 +97,7 @@ def _lazy_values(
 ) -> da.Array:
     """Return the Dask array; on each worker its tasks share one copy of request and coefficients."""
     chunks = request.cuts.chunks
-    axes_of = axes_of_coordinates(request.layout)
+    axes_of = request.layout.spans
     arrays = [
         aligned(x, tuple(chunks[a] for a in axes), limits)
         for axes, x in zip(axes_of, coordinates, strict=True)
@@ -142,7 +141,7 @@ def _block(
     """Evaluate one block of the target, with the batch members that it holds."""
     layout, box = request.layout, request.cuts.box(block_id)
     chunked, coordinates = iter(arrays), []
-    for axes, x in zip(axes_of_coordinates(layout), request.coordinates, strict=True):
+    for axes, x in zip(layout.spans, request.coordinates, strict=True):
         if x is None:  # back from `_spread` to its own axes, in their order
             own = np.squeeze(next(chunked), tuple(a for a in range(len(box)) if a not in axes))
             coordinates.append(own.transpose([sorted(axes).index(a) for a in axes]))

@@ -56,9 +56,11 @@ class Layout:
         """Number of axes of the values."""
         return sum(len(group.data_axes) for group in self.groups) + len(self.batch_axes)
 
-    def group_of(self, coefficient_axis: int) -> Group:
-        """The group that holds a coefficient axis."""
-        return next(group for group in self.groups if coefficient_axis in group.coefficient_axes)
+    @property
+    def spans(self) -> tuple[tuple[int, ...], ...]:
+        """The data axes of each coefficient axis."""
+        axes = {k: group.data_axes for group in self.groups for k in group.coefficient_axes}
+        return tuple(axes[k] for k in sorted(axes))
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,12 +34,7 @@ def choose_engine(array: Array, engine: str | Engine | None = None) -> Engine:
     """
     if not (engine is None or isinstance(engine, str)):
         return engine
-    if engine not in (None, "numba", "namespace"):
-        raise ValueError(f'engine must be "numba", "namespace" or None, got {engine!r}')
-    is_numpy = array_api_compat.is_numpy_array(array)
-    if engine == "numba" and not is_numpy:
-        raise ValueError(f"the compiled engine takes NumPy arrays, got {type(array).__name__}")
-    if engine == "numba" or (engine is None and is_numpy):
+    if engine == "numba" or (engine is None and array_api_compat.is_numpy_array(array)):
         return CompiledEngine()
     sweeps = engine is None and array_api_compat.is_cupy_array(array)
     return ArrayApiEngine(array_api_compat.array_namespace(array), array_api_compat.device(array), sweeps)

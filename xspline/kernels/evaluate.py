@@ -50,8 +50,8 @@ def evaluate(
     orders = (0,) * ndim if orders is None else orders
     batch = tuple(coefficients.shape[ndim * (1 + pairs) :])
     lengths = [0] * layout.ndim
-    for number, coordinate in enumerate(coordinates):
-        for axis, length in zip(layout.group_of(number).data_axes, coordinate.shape, strict=True):
+    for axes, coordinate in zip(layout.spans, coordinates, strict=True):
+        for axis, length in zip(axes, coordinate.shape, strict=True):
             lengths[axis] = length
     for axis, length in zip(layout.batch_axes, batch, strict=True):
         lengths[axis] = length

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from xspline import execution
 from xspline.arguments import is_integer
@@ -27,8 +26,7 @@ from xspline.solve.krylov import AT_ONCE
 from xspline.solve.progress import counted
 from xspline.sums import leave_one_out, masked_pairs, observed_cells, outer_pairs
 from xspline.sums.memory import whitened
-
-Array = NDArray[np.float64]
+from xspline.sums.window import Array
 
 #: Those that ask parts how far errors are alike; they take the penalty as given.
 PARTS_METHODS = ("jackknife", "scores")

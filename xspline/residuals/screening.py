@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from xspline.residuals.assumptions import MEDIAN
+from xspline.residuals.assumptions import MEDIAN, Array
 
-Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 #: Nearest observations of each that it is compared with.

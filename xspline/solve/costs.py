@@ -48,9 +48,8 @@ class CostModel:
     # vectors of P numbers that multigrid solves for at a time, with their residuals and directions, and its
     # probes. Measured: some 180 over 48 x 96 coefficients.
     probing_vectors: int = 200
-    dense_matrices: int = (
-        3  # matrices beside the root that a dense solver works with: a system, its inverse, both
-    )
+    # matrices beside the root that a dense solver works with: a system, its inverse, both
+    dense_matrices: int = 3
     # vectors of P numbers beside a solver: right-hand sides, solutions, residuals. Counted in the code.
     result_vectors: int = 12
     # solvers that a search for the smoothing holds at a time: of its last two points and of a trial

@@ -183,9 +183,8 @@ class TermFunctions(ABC):
     """The functions of one term of a global basis, by name, without cells."""
 
     in_cells: ClassVar[bool] = False  # whether it is a B-spline
-    kinked: ClassVar[bool] = (
-        False  # whether it has corners or jumps, and no roughness: regressors, steps, broken lines
-    )
+    # whether it has corners or jumps, and no roughness: regressors, steps, broken lines
+    kinked: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -238,13 +237,11 @@ class Legendre(TermFunctions):
     degree: int
     with_constant: bool = True
 
+    slopes: ClassVar[tuple[str, ...]] = ("x1",)
+
     @property
     def names(self) -> list[str]:
         return ["const", *(f"x{i}" for i in range(1, self.degree + 1))][1 - self.with_constant :]
-
-    @property
-    def slopes(self) -> tuple[str, ...]:
-        return ("x1",)
 
     @property
     def nodes(self) -> int:
@@ -289,14 +286,12 @@ class Harmonics(TermFunctions):
     suffix: str = ""
     start: float = 0.0
 
+    nodes: ClassVar[int] = 28  # for the four cycles of a panel: the error of Gauss quadrature is below 1e-17
+
     @property
     def names(self) -> list[str]:
         waves = [f"{wave}{k}{self.suffix}" for k in range(1, self.harmonics + 1) for wave in ("cos", "sin")]
         return ["const"] * self.with_constant + waves
-
-    @property
-    def nodes(self) -> int:
-        return 28  # for the four cycles of a panel: the error of Gauss quadrature is below 1e-17
 
     def values(self, x: Floats, order: int) -> Floats:
         # The remainder is exact; the phase of 1e9 s is as good as that of 1 s.

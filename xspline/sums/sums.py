@@ -197,17 +197,10 @@ class Sums:
     def recentred(self, reference: ArrayLike, frame: Frame) -> Sums:
         """The same data with another reference r.
 
-        With δ = r_old − r_new:  s += 2δ·eᵀh + δ²Σw,  then  h += δ·G e. The reference, [b..], has extents 1 or n. It
-        raises ValueError where the space does not contain the constant and either reference is not 0.
+        With δ = r_old − r_new:  s += 2δ·eᵀh + δ²Σw,  then  h += δ·G e. The reference, [b..], has extents 1 or n, and is
+        0 where the space does not contain the constant.
         """
         target = np.asarray(reference, dtype=np.float64)
-        has_constant = all(np.any(vector) for vector in frame.constant)
-        if not has_constant and (np.any(target) or np.any(self.reference)):
-            wrong = self.reference if np.any(self.reference) else target
-            raise ValueError(
-                f"the space does not contain the constant function, so its reference must be 0, not "
-                f"{float(wrong[wrong != 0].flat[0])}; accumulate the data with reference 0"
-            )
         delta = self.reference - target
         if not np.any(delta):
             return self
@@ -321,10 +314,8 @@ def leave_one_out(
 
     They are added up from the first parts and from the last ones, 3 merges a part; nothing is subtracted, so that
     what remains is as exact as a merge of its own, and separable where that is. `finish` is done to what a merge
-    gives. What is left of a single part is `Sums.zero`.
+    gives. There are two parts or more.
     """
-    if len(parts) == 1:
-        return [Sums.zero(frame, parts[0].batch)]
 
     def both(done: Sums, part: Sums) -> Sums:
         return finish(Sums.merge([done, part], frame))

@@ -159,9 +159,8 @@ class ColumnPlan(NamedTuple):
     functions: Integers  # of them, columns that functions need, with padding: of the first two axes at most
     first: Integers  # first line in the table of rows
     given: NDArray[np.bool_]  # whether the table holds columns as they are, else positions
-    spans: (
-        Floats  # [cells of all axes, 3] (origin, length, number): z = 2 (x - origin) / length - 2 number - 1
-    )
+    # [cells of all axes, 3] (origin, length, number): z = 2 (x - origin) / length - 2 number - 1
+    spans: Floats
     span: Integers  # where those of each axis start
     circle: Floats  # [axes, 2] both ends of a circle, else infinities
 

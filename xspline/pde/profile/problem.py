@@ -277,7 +277,6 @@ def member(sums: Sums, index: tuple[int, ...]) -> Sums:
     if not index:
         return sums
     gram = sums.gram
-    axes = len(sums.window)
     for axis, i in enumerate(index):
         gram = gram.batch_slice(axis, slice(i, i + 1))
     terms = tuple(
@@ -296,6 +295,4 @@ def member(sums: Sums, index: tuple[int, ...]) -> Sums:
     per_member = {
         name: own(getattr(sums, name)) for name in ("moment", "power", "weight", "count", "reference")
     }
-    if per_member["moment"].ndim != axes:
-        raise ValueError(f"a moment of {per_member['moment'].ndim} axes is left of a batch over {axes}")
     return Sums(sums.window, Gram(terms), **per_member)

@@ -33,8 +33,7 @@ from xspline.solve.kronecker.product import (
     product_of,
     split,
 )
-from xspline.solve.kronecker.separable import Separable
-from xspline.solve.kronecker.spectral import Eigen
+from xspline.solve.kronecker.separable import Eigen, Separable
 from xspline.solve.penalties.roughness import Penalty, Roughness, spline_degrees
 from xspline.solve.penalties.sobolev import Sobolev, multi_indices
 from xspline.solve.penalties.space_time import SpaceTime, observed_times, without

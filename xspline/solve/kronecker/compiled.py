@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from xspline.spaces.features import Floats, Integers
 from xspline.spaces.jit import compiled
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class Links(NamedTuple):

@@ -74,10 +74,8 @@ class AxisLevel:
 
 
 def prolongation(fine: AxisLevel, coarse: AxisLevel) -> sparse.csr_array:
-    """P [K, K_c]: the coefficients of the coarse functions among the fine ones."""
-    if fine.knots is None or coarse.knots is None:
-        return sparse.eye_array(fine.size, format="csr")
-    p, t, tau = fine.degree, fine.knots, coarse.knots
+    """P [K, K_c]: the coefficients of the coarse functions among the fine ones, of two axes with knots."""
+    p, t, tau = fine.degree, np.asarray(fine.knots), np.asarray(coarse.knots)
     k = np.arange(fine.size)
     # A position inside the domain on the support of each fine function, in its knot interval nearest to the middle.
     middle, distance = np.full(fine.size, np.nan), np.full(fine.size, np.inf)

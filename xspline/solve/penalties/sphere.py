@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -122,9 +122,7 @@ def factors(space: Space, sphere: Sphere) -> tuple[tuple[tuple[Factor, Factor], 
     them; 100,000 would smooth what the functions of longitude take for a cosine.
     """
     lat, lon = sphere.axes
-    features = space.features[sphere.latitude]
-    if not isinstance(features, LocalSpline):
-        raise TypeError(f"the functions of latitude are {features!r}, no B-spline")
+    features: Any = space.features[sphere.latitude]  # a B-spline, as `sphere_of` has seen
     nodes, weights = (np.tile(x, (features.cells, 1)) for x in legendre.leggauss(features.degree + 2))
     z, w = roots_jacobi(features.degree + 2, 0, 1)
     for pole in sphere.poles(space):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -81,6 +81,7 @@ class CellMeans(SizesOfSupport):
     degrees: float = 0.0
 
     local: bool = False  # no Legendre series of the place in a knot cell
+    max_order: ClassVar[int | None] = 0
     domain: tuple[float, float] | None = None  # `locate` alone tells what is inside
 
     @property
@@ -90,10 +91,6 @@ class CellMeans(SizesOfSupport):
     @property
     def periodic(self) -> bool:
         return self.own.periodic
-
-    @property
-    def max_order(self) -> int | None:
-        return 0
 
     @property
     def support(self) -> Support:

@@ -38,6 +38,7 @@ class Kinked(TermFunctions):
     """Functions with corners or jumps, after a constant if it is `with_constant`."""
 
     kinked: ClassVar[bool] = True
+    nodes: ClassVar[int] = 2  # exact for a product of two straight lines
 
     labels: tuple[str, ...]  # names of the functions
     corners: tuple[Floats, ...]  # positions of those of each
@@ -47,10 +48,6 @@ class Kinked(TermFunctions):
     @property
     def names(self) -> list[str]:
         return ["const"] * self.with_constant + list(self.labels)
-
-    @property
-    def nodes(self) -> int:
-        return 2  # exact for a product of two straight lines
 
     @property
     def domain(self) -> tuple[float, float] | None:
@@ -65,12 +62,10 @@ class Kinked(TermFunctions):
 class Lines(Kinked):
     """Functions that are straight between corners."""
 
+    max_order: ClassVar[int | None] = 1
+
     heights: tuple[Floats, ...]  # values at the corners of each
     continued: bool  # whether the outer lines go on outside the record, where there are else no values
-
-    @property
-    def max_order(self) -> int | None:
-        return 1
 
     @property
     def slopes(self) -> tuple[str, ...]:
