@@ -148,6 +148,21 @@ def test_members_of_a_batch_share_a_covariance_only_where_they_are_alike() -> No
     assert all(other is first for other in others)
 
 
+def test_functions_that_are_one_at_all_labels_leave_no_likelihood_of_rounding() -> None:
+    """Of four splines at three latitudes and trends: 1e-12 of the values moved the field by half an error bar."""
+    rng, time = np.random.default_rng(0), np.arange("2000-01", "2003-01", dtype="datetime64[M]")
+    coords = {
+        "time": time.astype("datetime64[ns]"),
+        "lat": 6.0 * np.arange(3),
+        "lon": 150 + 6.0 * np.arange(6),
+    }
+    data = xr.DataArray(rng.standard_normal((36, 3, 6)), coords, tuple(coords), "u")
+    data = data.rolling(time=3, min_periods=1).mean() + data.lon / 10
+    one, other = (own.spline.fit() for own in (data, data + 1e-12 * rng.standard_normal(data.shape)))
+    apart = abs(one.predict(data) - other.predict(data)) / one.stderr(data)
+    assert float(apart.max()) < 1e-6
+
+
 def test_copies_of_records_say_nothing_of_noise() -> None:
     """Five of 300 records are there twice: σ of .3 was .0003, and the truth was held nowhere."""
     rng = np.random.default_rng(0)

@@ -276,10 +276,15 @@ def rows_of(space: Space, points: Array) -> Array:
 
 
 def fitted_rows(space: Space, points: Array) -> Array | None:
-    """Return the functions that were fitted to few observations, [n, P], None to many.
+    """Return what the functions that were fitted to few observations span, orthonormal, [n, p]; None of many.
 
-    Those of so few values that they hardly tell of all functions are taken to tell of the constant alone.
+    Those of so few values that they hardly tell of all functions are taken to tell of the constant alone. Of some that
+    are one at these places, as those of four splines are at three labels, fewer are left: the likelihood of what
+    they leave would be that of rounding errors.
     """
     if len(points) > DENSE:
         return None
-    return rows_of(space, points) if 2 * math.prod(space.shape) <= len(points) else np.ones((len(points), 1))
+    if 2 * math.prod(space.shape) > len(points):
+        return np.ones((len(points), 1))
+    spanned, sizes, _ = np.linalg.svd(rows_of(space, points), full_matrices=False)
+    return np.ascontiguousarray(spanned[:, sizes > math.sqrt(np.finfo(float).eps) * sizes[0]])
