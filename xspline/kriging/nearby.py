@@ -32,7 +32,7 @@ SHARED = 0.6
 #: How far observations and the smallest cells are neighbours where not all are in memory, over how far they reach on a
 #: complete grid: in the gaps of the contest the error is 1.55, 1.51, 1.46, 1.45 with 2.5, 3, 4, 5, and 1.45 without.
 REACHED = 4.0
-#: Cells, at most, in which the errors of coarse terms are added up.
+#: Cells, at most, in which the errors of coarse terms are added up; half as many where there are more functions.
 SANDWICHED = 2500
 #: Observations that the means of functions over these are taken from, at most.
 TAKEN = 20_000
@@ -200,30 +200,33 @@ class Nearby:
             out[:, order[own]] = combined.mean, variance, combined.trust, combined.relative, new
         return Predicted(*out)
 
-    @functools.cached_property
-    def _cells(self) -> tuple[Level, Index]:
-        """Few cells, where errors are added up, and in which of them each observation is, or each cell of all.
+    def cells(self, most: int) -> tuple[Level, Index]:
+        """Return cells in which errors can be added up, and in which of them each observation is.
 
-        Only cells of the second level are of all observations where these are not in memory.
+        They are made of the items of the highest level that has more than `most`. Where observations are not in memory,
+        it is the cells of the second level, which are of all, that lie in these.
         """
         p, lowest = self.pyramid, 0 if self.sampled is None else 2
-        own = slice(p.starts[lowest], p.starts[lowest + 1])
-        scatter = np.broadcast_to(p.spread[lowest], p.places[own].shape)
-        each = Level(p.places[own], p.values[own], p.counts[own], scatter)
-        size = each.values.size
-        if size <= SANDWICHED:
-            return each, np.arange(size)
-        level = lowest + math.log(size / SANDWICHED) / (self.places.coordinates * math.log(WIDER))
-        while (cells := each.grouped(p.grid, level)).values.size > SANDWICHED:
-            level += 0.1
-        return cells, p.grid.cells(each.places, level)
+        sizes = np.diff(p.starts)
+        level = max([lowest, *np.flatnonzero(sizes > most)])
+        own, number = slice(p.starts[level], p.starts[level + 1]), np.arange(sizes[level])
+        scatter = np.broadcast_to(p.spread[level], p.places[own].shape)
+        cells = Level(p.places[own], p.values[own], p.counts[own], scatter)
+        if number.size > most:
+            wide = level + math.log(number.size / most) / (self.places.coordinates * math.log(WIDER))
+            while (number := p.grid.cells(cells.places, wide)).max() >= most:
+                wide += 0.1
+            cells = cells.grouped(p.grid, wide)
+        return cells, number if self.sampled is not None or level == 0 else number[
+            p.cell_of_observations(level)
+        ]
 
-    def cell_means(self, functions: Callable[[Array], Array]) -> Array:
-        """Return the means of functions [n, P] of coordinates over the cells of `error_covariance`, as [m, P].
+    def cell_means(self, functions: Callable[[Array], Array], cells: Level, number: Index) -> Array:
+        """Return the means of functions [n, P] of coordinates over what `cells` returns, as [m, P].
 
         Of many observations of a cell some are taken at random; where they are not in memory, labels near its middle.
         """
-        p, (cells, number) = self.pyramid, self._cells
+        p = self.pyramid
         if cells.values.size == p.count:
             return functions(self.coordinates)
         if self.sampled is not None:
@@ -287,17 +290,14 @@ class Nearby:
             joined=(meta["joined"][0], meta["joined"][1]),
         )
 
-    def error_covariance(self) -> tuple[Array, Array, float]:
-        """Return the covariance [m, m] of the mean errors in some cells, and the weights [m] of these.
-
-        Beside them, how many degrees of freedom tell this.
+    def error_covariance(self, cells: Level) -> tuple[Array, float]:
+        """Return the covariance [m, m] of the mean errors in some cells, and how many degrees of freedom tell it.
 
         Errors are all that a coarse field leaves: the fine field and noise. They are as long as 95 % take, of the few
         degrees of freedom that small data leave.
         """
         from xspline.kriging import compiled
 
-        cells, _ = self._cells
         places, counts, levels = cells.places, cells.counts, np.zeros(cells.values.size, np.int64)
         total = np.zeros((len(counts), len(counts)))
         for (weight, model), scale in zip(self.models, self.mean_scales, strict=True):
@@ -313,7 +313,7 @@ class Nearby:
         alike = float(np.trace(scaled)) ** 2 / float(np.sum(scaled**2))
         lost = 0 if self.rows is None else self.rows.shape[1]
         freedom = max(alike - lost, FEWEST_INDEPENDENT)
-        return total * _stretch(np.array(freedom)) ** 2, counts, freedom
+        return total * _stretch(np.array(freedom)) ** 2, freedom
 
     def distances(self, coordinates: Array) -> Array:
         """Return the distance of places from the nearest observation, in widths of a cell of one observation."""

@@ -16,6 +16,7 @@ from xspline import execution
 from xspline.arguments import is_integer
 from xspline.kernels import Group, Layout
 from xspline.kernels.series.lags import begins, closed
+from xspline.kriging.nearby import SANDWICHED
 from xspline.labels.fine.field import rows_of
 from xspline.labels.fit import Fit, selection
 from xspline.residuals.assumptions import MOST
@@ -466,12 +467,17 @@ def _sandwich(fit: Fit) -> tuple[Array, Array, Array]:
     weights = np.broadcast_to(fit.total.weight / np.maximum(fit.total.count, 1), batch).ravel()
     sigma = np.nan_to_num(fit.sigma()) if _holds_back(fit) else np.zeros(())
     functions = functools.partial(rows_of, space)
-    no_weight = np.zeros((1, 1)), np.zeros(1), math.nan  # of one cell, where there is no fine field
+    most = SANDWICHED if space.size <= SANDWICHED else SANDWICHED // 2
     roots, signs, alike = [], [], []
     for member, weight, own in zip(members, weights, np.broadcast_to(sigma, batch).ravel(), strict=True):
-        errors, counts, freedom = no_weight if member is None else member.error_covariance()
+        # One cell without weight, where there is no fine field.
+        errors, counts, rows, freedom = np.zeros((1, 1)), np.zeros(1), np.zeros((1, space.size)), math.nan
+        if member is not None:
+            cells, number = member.cells(most)
+            errors, freedom = member.error_covariance(cells)
+            counts, rows = cells.counts, member.cell_means(functions, cells, number)
         size = np.sqrt(counts)[:, None]
-        rows = np.zeros((1, space.size)) if member is None else size * member.cell_means(functions)
+        rows = size * rows
         middle = weight**2 * size * errors * size.T - weight * own**2 * np.eye(len(counts))
         few = len(rows) < space.size
         values, vectors = np.linalg.eigh(middle if few else rows.T @ middle @ rows)
