@@ -56,16 +56,9 @@ class Observed(NamedTuple):
 
     @classmethod
     def of(cls, coordinates: Array, values: Array, weights: Array) -> Observed:
-        """Return them in an order that does not depend on the one that they came in, and each record once.
-
-        Where no two observations of a place differ, those that are equal are copies of one record. Taken for two
-        observations they would say that there is no noise at all, and any noise of others is a rough field.
-        """
+        """Return them in an order that does not depend on the one that they came in, with weights of mean 1."""
         order = np.lexsort((weights, values, *coordinates.T))
-        is_last = np.append((np.diff(coordinates[order], axis=0) != 0).any(axis=1), True)
-        differs = np.append(np.diff(values[order]) != 0, True)
-        kept = order if (differs & ~is_last).any() else order[is_last]
-        return cls(coordinates[kept], values[kept], weights[kept] / weights[kept].mean())
+        return cls(coordinates[order], values[order], weights[order] / weights.mean())
 
     def at_few_places(self) -> Observed:
         """Return observations, those of each place as two means where so many are repeated at few places.

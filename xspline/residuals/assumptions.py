@@ -135,16 +135,18 @@ def one_place(x: Array) -> float:
     return 8 * float(np.finfo(np.float32).eps) * float(np.ptp(x)) if x.size else 0.0
 
 
-def repeated(points: Array, values: Array) -> int:
-    """Return how many observations are records that are there twice, at equal points [n, d] with equal values.
+def copies(points: Array, values: Array) -> NDArray[np.bool_]:
+    """Return which observations are records that are there before, at equal points [n, d] with equal values.
 
     Where most values at equal points differ, as those of repeated measurements do, equal ones are chance.
     """
+    again = np.zeros(values.size, np.bool_)
     if values.size < 2:
-        return 0
+        return again
     step = np.array([one_place(x) or 1.0 for x in points.T])
     order = np.lexsort((values, *np.round(points / step).T))
     same_place = np.all(np.abs(np.diff(points[order], axis=0)) <= step, axis=1)
     scale = float(np.max(np.abs(values)))
     same = same_place & (np.abs(np.diff(values[order])) <= 4 * float(np.finfo(np.float32).eps) * scale)
-    return int(same.sum()) if 2 * same.sum() > same_place.sum() else 0
+    again[order[1:]] = same & (2 * same.sum() > same_place.sum())
+    return again

@@ -39,7 +39,7 @@ def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
     observed : its observations, of which those in the boxes of the sample are read; a field with neighbours has them.
     """
     if fit.fine is not None:
-        return _of_neighbours(fit.fine, fit.space)
+        return _of_neighbours(fit, fit.fine)
     if observed is None:
         return {}
     boxes = boxes_of(observed)
@@ -148,7 +148,8 @@ class Sample:
         first = tuple(0 if dim in self.batch else slice(None) for dim in self.data.dims)
         used = self.used[first]
         points = np.stack([x[first][used] for x in self.along.values()], axis=1)
-        return assumptions.repeated(points, np.asarray(self.data.values)[first][used].astype(np.float64))
+        values = np.asarray(self.data.values)[first][used].astype(np.float64)
+        return int(assumptions.copies(points, values).sum())
 
     def farthest(self, u: Array) -> tuple[float, str]:
         """Return the size of the residual of the largest |u|, and where it is: ``5.01 at lat=12.5, lon=30.25``."""
@@ -245,18 +246,23 @@ def _correlated(parts: list[Sample], errors: list[Array]) -> dict[str, float]:
     return {name: value for name, value in values.items() if value}
 
 
-def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
+def _of_neighbours(fit: Fit, fine: Fine) -> dict[str, Any]:
     """Return what the errors of withheld observations say, over all members with neighbours."""
+    space = fit.space
     members = [member for member in fine.members if member is not None][:WITHHELD]
     if not members:
         return {}
     each = max(WITHHELD // 2 // len(members), 1)  # what tails are expected needs fewer than a calibration
     rng = np.random.default_rng(0)
-    usual, local, suspects, places, beyond, count, repeated = [], [], [], [], [], 0, 0
+    usual, local, suspects, places, beyond, count = [], [], [], [], [], 0
+    counts = np.broadcast_to(fit.total.count, fit.variable.batch_shape).ravel()
+    pairs = [(n, member) for n, member in zip(counts, fine.members, strict=True) if member is not None]
+    # Copies were left out, where all observations are in memory.
+    repeated = sum(round(n - m.pyramid.count * m.joined[0]) for n, m in pairs if m.inner is None)
     for member in members:
         values = member.pyramid.values[: member.pyramid.count]
         columns = [_on_circle(space, *pair) for pair in zip(space.names, member.coordinates.T, strict=True)]
-        repeated += assumptions.repeated(np.stack(columns, axis=1), values)
+        repeated += int(assumptions.copies(np.stack(columns, axis=1), values).sum())
         sample = rng.permutation(values.size if member.inner is None else member.inner)[:MOST]
         own = np.sort(sample)  # in the order of their coordinates, so that trees find what caches hold
         count += own.size

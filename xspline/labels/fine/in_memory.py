@@ -20,6 +20,7 @@ from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
 from xspline.labels.read.targets import Target
 from xspline.labels.statistics import Statistics
+from xspline.residuals.assumptions import copies
 from xspline.spaces import Space
 from xspline.spaces.conversions import degrees_in
 
@@ -107,18 +108,21 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
     values, precision = by_member(residual.values), by_member(weights.values)
     used = np.isfinite(values) & (precision > 0) & np.all([np.isfinite(c) for c in along], axis=0)
     known = [own[is_used] for own, is_used in zip(by_member(data.values), used, strict=True)]
+    alone = [len(spans[name]) == 1 and list(spans.values()).count(spans[name]) == 1 for name in space.names]
+    is_grid = all(alone) and all(np.unique(c).size == c.size for c in coordinates.values())
     each: list[Observed | None] = []
     for k, own in enumerate(known):
         member = None
         if own.size and own.min() < own.max():
             points = np.stack([c[k][used[k]] for c in along], axis=1)
-            member = Observed.of(points, values[k][used[k]], precision[k][used[k]])
+            # Taken for two observations, copies would say that there is no noise at all: any is a rough field then.
+            once = slice(None) if is_grid else ~copies(points, own)
+            member = Observed.of(points[once], values[k][used[k]][once], precision[k][used[k]][once])
         each.append(member if member is not None and member.values.size >= LEAST else None)
     parts = [member for member in each if member is not None]
     if not parts:
         return None
     places = places_of(space).with_tubes(parts[0].coordinates, parts[0].values)
-    alone = [len(spans[name]) == 1 and list(spans.values()).count(spans[name]) == 1 for name in space.names]
     labels = parts[0].coordinates.T
     steps = np.array([_step(x, len(labels), is_alone=own) for x, own in zip(labels, alone, strict=True)])
     return Left(
