@@ -30,4 +30,3 @@ from xspline.execution.values import deferred as deferred
 from xspline.execution.values import evaluate as evaluate
 from xspline.execution.values import in_chunks as in_chunks
 from xspline.execution.values import once as once
-from xspline.execution.values import reduced as reduced

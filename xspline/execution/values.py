@@ -193,18 +193,6 @@ def computed(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> 
     return results
 
 
-def reduced(
-    function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], join: Callable[[Sequence[Any]], Any]
-) -> Any:
-    """Return the results of all calls, joined some at a time."""
-    task, joined = delayed(function, pure=False), delayed(join, pure=False)
-    parts = [task(*arguments) for arguments in calls]
-    while True:
-        parts = [joined(parts[i : i + LIMITS.fan_in]) for i in range(0, len(parts), LIMITS.fan_in)]
-        if len(parts) == 1:
-            return dask.base.compute(parts[0])[0]
-
-
 def in_chunks(
     function: Callable[..., Any],
     arguments: Callable[[tuple[slice, ...]], tuple[Any, ...]],

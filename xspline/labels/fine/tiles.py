@@ -238,10 +238,6 @@ def _cells(
     return _observations(places, values, weights, labels, order)[0].grouped(grid, 2)
 
 
-def _joined(grid: Grid, parts: Sequence[Level]) -> Level:
-    return Level.joined(parts).grouped(grid, 2)
-
-
 def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
     """Return the seconds of one core, and the bytes of memory, that the fine field of so many values takes about."""
     if not is_tiled(observed):
@@ -305,7 +301,8 @@ def tiled_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     grid = Grid(metric, places(np.array([[x.min() for x in stored.along]]))[0])
     means = functools.partial(_cells, grid, places)
     calls = [(*stored.part(own), stored.order) for own in stored.blocks()]
-    second: Level = execution.reduced(means, calls, functools.partial(_joined, grid))
+    # Few cells lie in two chunks: workers that merge them hold all cells several times, and gain nothing.
+    second = Level.joined(execution.computed(means, calls)).grouped(grid, 2)
     far = coarser(grid, second, len(NEIGHBOURS), SANDWICHED)
     if not far:
         return _none(observed, fit)
