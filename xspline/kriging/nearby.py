@@ -217,9 +217,9 @@ class Nearby:
             while (number := p.grid.cells(cells.places, wide)).max() >= most:
                 wide += 0.1
             cells = cells.grouped(p.grid, wide)
-        return cells, number if self.sampled is not None or level == 0 else number[
-            p.cell_of_observations(level)
-        ]
+        if self.sampled is None and level > 0:
+            number = number[p.cell_of_observations(level)]
+        return cells, number
 
     def cell_means(self, functions: Callable[[Array], Array], cells: Level, number: Index) -> Array:
         """Return the means of functions [n, P] of coordinates over what `cells` returns, as [m, P].

@@ -34,9 +34,9 @@ from xspline.spaces import Space
 
 #: Boxes of labels that tell the covariance, labels in each, and observations of each that are predicted from others.
 BOXES, LABELS, INNER = 16, 4000, 64
-#: Seconds of one core for each value, and bytes of an observation of a box or of a cell: a store of 10⁸ values takes 61
-#: CPU seconds and 0.7 GB in all, one of 6·10⁶ 15 and 0.4 (`python -m benchmarks large`).
-SECONDS_PER_VALUE, BYTES_PER_ITEM = 4e-7, 100
+#: Seconds of one core for each value, and bytes for each 3^2d values in d dimensions, of cells where the fit is called:
+#: a store of 10⁸ values takes 73 CPU seconds and 1.8 GB beside imports (`python -m benchmarks large`).
+SECONDS_PER_VALUE, BYTES_PER_CELL = 4e-7, 1500
 #: Labels of a tile of places that are asked for at once.
 TILE = 1_000_000
 
@@ -247,7 +247,7 @@ def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
     # A label is taken to be as wide as one observation needs.
     margin = nearby.reach_of(number) + 2 * WIDER + nearby.block_width(number)
     boxes = BOXES * (LABELS ** (1 / number) + 2 * margin) ** number
-    return seconds, int(BYTES_PER_ITEM * (boxes + count / WIDER ** (2 * number)))
+    return seconds, int(in_memory.BYTES_PER_VALUE * boxes + BYTES_PER_CELL * count / WIDER ** (2 * number))
 
 
 def is_large(observed: Observations) -> bool:
