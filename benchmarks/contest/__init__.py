@@ -31,10 +31,11 @@ import xspline as xs
 from benchmarks import measure
 from benchmarks.contest import budgets, peers, scores
 from benchmarks.contest.elsewhere import ELSEWHERE
+from benchmarks.contest.packages import PACKAGES
 from benchmarks.contest.scores import Row
 from benchmarks.contest.sets import CONTEST, SEED, SETS, WITHHELD, Problem, path_of, withheld
 
-ALL_SETS = {**SETS, **ELSEWHERE}
+ALL_SETS = {**SETS, **ELSEWHERE, **PACKAGES}
 TABLES = ("contest", "sets", "seconds", "nino")
 ROWS = ("bare", "hand", "peers", "published")
 BY_DEFAULT = ("bare", "peers", "published")

@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
-from scipy import interpolate, spatial
+from scipy import interpolate, linalg, optimize, spatial
 
 from benchmarks.contest.sets import Problem, points
 
 KM_OF_A_DEGREE = 111.2
 NEIGHBOURS = 30
 RBF = f"RBF of {NEIGHBOURS} neighbours"
+KRIGING = "kriging"
+MAX_KRIGED = 1_100  # points of a dense covariance, of which the likelihood takes some hundred factorisations
 MAX_TRIANGULATED = 250_000  # points of a Delaunay triangulation in two dimensions
 MAX_BLOCK_MEANS = 4_000  # verde's spline is a dense system
 LATITUDES, LONGITUDES = ("lat", "latitude"), ("lon", "longitude")
@@ -158,10 +160,47 @@ def verde(problem: Problem) -> Array:
     return chain.fit((lon * scale, lat), known.to_numpy()).predict((to_lon * scale, to_lat))
 
 
+MATERN: dict[float, Callable[[Array], Array]] = {
+    0.5: lambda r: np.exp(-r),
+    1.5: lambda r: (1 + np.sqrt(3) * r) * np.exp(-np.sqrt(3) * r),
+    2.5: lambda r: (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r),
+}
+
+
+def kriging(problem: Problem) -> Array:
+    """Ordinary kriging: a constant and a Matérn covariance, its range, nugget and smoothness of largest likelihood."""
+    at, values, wanted = observed(problem)
+    if len(at) > MAX_KRIGED:
+        return np.full(len(wanted), np.nan)
+    between = spatial.distance.cdist(at, at)
+    ones = np.ones(len(at))
+
+    def solved(log: Array, matern: Callable[[Array], Array]) -> tuple[float, Array, float]:
+        """The negative log-likelihood, what covariances are taken times, and the constant."""
+        system = matern(between / np.exp(log[0])) + (np.exp(log[1]) + 1e-9) * np.eye(len(at))
+        factor = linalg.cho_factor(system, lower=True)
+        of_ones, of_values = linalg.cho_solve(factor, ones), linalg.cho_solve(factor, values)
+        mean = (ones @ of_values) / (ones @ of_ones)
+        weights = of_values - mean * of_ones
+        rest = len(at) * np.log((values - mean) @ weights) / 2
+        return rest + np.log(np.diag(factor[0])).sum(), weights, mean
+
+    starts = np.log([[np.median(between) / k, 0.3] for k in (2, 8)])
+    found = [
+        (optimize.minimize(lambda log, of=matern: solved(log, of)[0], start, method="Nelder-Mead"), matern)
+        for matern in MATERN.values()
+        for start in starts
+    ]
+    best, matern = min(found, key=lambda each: each[0].fun)
+    _, weights, mean = solved(best.x, matern)
+    return mean + matern(spatial.distance.cdist(wanted, at) / np.exp(best.x[0])) @ weights
+
+
 PEERS: dict[str, Callable[[Problem], Array]] = {
     "nearest": nearest,
     "linear in lat and lon": linear,
     RBF: neighbours,
+    KRIGING: kriging,
     "linear in time": in_time,
     "trend and climatology per pixel": climatology,
     "verde": verde,
