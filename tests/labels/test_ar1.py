@@ -94,6 +94,7 @@ def test_a_fit_is_that_of_dense_generalised_least_squares(chunks: dict[str, int]
 
 
 @pytest.mark.parametrize("lags", [1, 2, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore:sst. .* followed by none within:xspline.FitWarning")
 @pytest.mark.parametrize("gaps", [0.05, 0.6])
 def test_any_number_of_lags_and_gaps(lags: int, gaps: float) -> None:
     data = grid(gaps)
@@ -422,6 +423,27 @@ def test_the_warning_names_rho_and_comes_where_it_should() -> None:
         assert len(told) == 200
         assert abs(np.mean(told) - rho) < 0.05
     assert len(warned(0.0, range(200))) <= 10
+
+
+def test_gaps_too_long_to_be_remembered_across_are_said() -> None:
+    data = grid(gaps=0.0, rho=0.9)
+    month = xr.DataArray(np.arange(96), dims="time")
+    sparse, seasonal = data.where(month % 5 == 0)[:, :2], data.where(month % 12 < 7)[:, :2]
+    sparse[:, 1] = data[:, 1]
+    trend, ar1 = xs.Polynomial(1), xs.AR1("time")
+    with pytest.warns(xs.FitWarning, match="100% .* none within 4 steps of 'time' in 1 of 2 .*, lags=12"):
+        field = xs.fit(sparse, time=trend, errors=ar1)
+    assert "gaps" in {finding.subject for finding in field.check().concerns["sst"]}
+    for name in ("ar1", "effective"):
+        np.testing.assert_array_equal(np.isfinite(field.summary()[name]), [False, True])
+    with pytest.warns(xs.FitWarning, match=r"1\d% of the observations"):
+        xs.fit(seasonal, time=trend, errors=ar1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert float(xs.fit(data.where(month % 4 == 0)[:, 0], time=trend, errors=ar1).summary().ar1) > 0.5
+        for values in (sparse, seasonal):
+            xs.fit(values, time=trend, errors=xs.AR1("time", lags=6))
+        xs.fit(grid(0.3, 0.9)[20:40], time=trend, lat=xs.Polynomial(5), errors=ar1)
 
 
 def test_series_that_are_pooled_may_have_gaps_of_their_own() -> None:

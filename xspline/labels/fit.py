@@ -165,6 +165,16 @@ class Fit:
         memory = None if self.rho is None else self.statistics.total(self.name).memory
         return "" if memory is None else memory.series.dim
 
+    @property
+    def parted(self) -> np.ndarray:
+        """The share of observations whose next one is too far for errors that remember to be known alike, [b..]."""
+        memory = self.statistics._complete(self.name).memory
+        if self.rho is None or memory is None:
+            return np.zeros(self.variable.batch_shape)
+        low, high = self.space.features[memory.series.coefficient].domain or (0.0, 0.0)
+        count = np.asarray(self.total.count, dtype=np.float64)
+        return memory.parted(count, round((high - low) / memory.series.step) + 1)
+
     @functools.cached_property
     def scores(self) -> Scores:
         """Scores of the parts; periods that nobody named are as long as neighbours go together, and at least eight."""
@@ -303,9 +313,10 @@ class Fit:
             return sums, edf, rss, {}
         c, frame = np.where(self.solved.determined, self.solved.coefficients, np.nan), self.space.frame
         with np.errstate(divide="ignore", invalid="ignore"):
-            effective = self.total.weight * sums.count / sums.weight
+            known = self.solved.determined & (self.parted < 1)
+            effective = np.where(known, self.total.weight * sums.count / sums.weight, np.nan)
         rss = sums.rss(sums.centred(c, frame), frame)
-        return sums, edf, rss, {"ar1": self.rho, "effective": effective}
+        return sums, edf, rss, {"ar1": np.where(known, self.rho, np.nan), "effective": effective}
 
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
@@ -506,6 +517,9 @@ def _remembering(
         # Where errors are alike in space, functions take more of them; at first that is not told from what remembers.
         inflation = np.maximum(fit.scores.inflation, 1.0) if by_parts and rho.any() else 1.0
         rho = np.tanh(Likelihood(sums, space, penalty, solver, resources, inflation=inflation).maximum()[0])
+        if memory is not None:  # pairs an even number of steps apart do not know the sign
+            odd = sum(own.count for own in memory.lagged[: memory.series.lags : 2])
+            rho = np.where(odd > 0, rho, abs(rho))
         settles = by_parts or criterion_of(requested) is not None
         given = not settles or bool(np.max(np.abs(rho - before), initial=0.0) < 0.01)
     return fit

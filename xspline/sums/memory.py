@@ -180,6 +180,16 @@ class Memory:
         lags = range(1, self.series.lags + 1)
         return np.asarray(sum(self.lagged[m - 1].count * np.log1p(-(rho ** (2 * m))) for m in lags))
 
+    def parted(self, count: Array, labels: float) -> Array:
+        """Return the share of observations, of `count` [b..], whose next one is too far to know of; 1 of those alone.
+
+        A series of so many `labels` begins once.
+        """
+        pairs = sum(own.count for own in self.lagged[: self.series.lags])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = 1 - pairs / count - np.maximum(1 / count, 1 / labels)
+        return np.where(pairs == 0, 1.0, share)
+
     def to_arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Return plain arrays by name, and a JSON-able description."""
         arrays: dict[str, Any] = {}

@@ -33,7 +33,7 @@ CERTAIN = 2.0
 
 def concerns(fit: Fit) -> list[Finding]:
     """Return what is not fine, as far as it is known without further computation."""
-    known = [] if fit.is_lazy else [*_of_choice(fit), *_left_out(fit), *_errors(fit)]
+    known = [] if fit.is_lazy else [*_of_choice(fit), *_left_out(fit), *_long_gaps(fit), *_errors(fit)]
     return [finding for finding in known if finding.advice]
 
 
@@ -49,7 +49,7 @@ def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
     single = [] if fit.fine is not None else [*_functions(fit), *_evenness(fit)]
     solved = [*single, *_batch(fit), *_units(fit), *_residual(fit), *_robust(fit)]
-    return [*_of_choice(fit), *solved, *_left_out(fit), *_errors(fit)]
+    return [*_of_choice(fit), *solved, *_left_out(fit), *_long_gaps(fit), *_errors(fit)]
 
 
 def _of_choice(fit: Fit) -> list[Finding]:
@@ -274,6 +274,30 @@ def _robust(fit: Fit) -> Iterator[Finding]:
         unsettled = "its weights still changed: look at what the data hold so much of"
         advice = "" if fit.robust["settled"] else unsettled
         yield Finding("robust", f"gross errors were kept out in {fit.robust['passes']} passes", advice)
+
+
+def _long_gaps(fit: Fit) -> Iterator[Finding]:
+    """Gaps that errors would be remembered across, and that are longer than the steps that sums are kept of.
+
+    Trends of 600 steps with gaps at every 20th are held in 92 % where a third of an error lasts over them, in 88 and
+    80 % where .6 and .8 of it does (500 replicates); where nothing follows within these steps, nothing is known.
+    """
+    memory = fit.statistics.total(fit.name).memory
+    if fit.rho is None or memory is None:
+        return
+    parted, series = fit.parted, memory.series
+    lasts = np.abs(fit.rho) ** (series.lags + 1)
+    matters = (parted > 3 * SEEN) & (1 + lasts > assumptions.UNEVEN * (1 - lasts))
+    short = (fit.total.count >= assumptions.FEWEST) & (matters | (parted == 1))
+    if short.any():
+        which = "" if short.size == 1 else f" in {short.sum()} of {short.size} fields"
+        text = (
+            f"{np.max(parted, where=short, initial=0.0):.0%} of the observations are followed by none within "
+            f"{series.lags} steps of {series.dim!r}{which}, and errors on both sides are taken as independent"
+        )
+        longer = f"pass errors=xs.AR1({series.dim!r}, lags=12), or " if series.lags < 12 else ""
+        advice = f"{longer}average over longer steps, as data.resample({series.dim}=...).mean() does"
+        yield Finding("gaps", text, advice, warns=True)
 
 
 def _errors(fit: Fit) -> Iterator[Finding]:
