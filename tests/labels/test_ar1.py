@@ -436,6 +436,12 @@ def test_gaps_too_long_to_be_remembered_across_are_said() -> None:
     assert "gaps" in {finding.subject for finding in field.check().concerns["sst"]}
     for name in ("ar1", "effective"):
         np.testing.assert_array_equal(np.isfinite(field.summary()[name]), [False, True])
+    t = np.arange(1000.0)
+    weekly = xr.DataArray(
+        np.where(t % 5 == 0, noise(np.random.default_rng(0), 0.9, 1000), np.nan), {"time": t}, "time"
+    )
+    with pytest.warns(xs.FitWarning, match=r"xs.AR1\('time'\)\) takes neighbours as correlated"):
+        xs.fit(weekly.assign_coords(time=TIME[0] + t.astype("m8[D]")), time=trend)
     with pytest.warns(xs.FitWarning, match=r"1\d% of the observations"):
         xs.fit(seasonal, time=trend, errors=ar1)
     with warnings.catch_warnings():

@@ -87,11 +87,21 @@ def correlation(pairs: list[Pairs]) -> float:
 
 
 def along_axis(u: Array, axis: int) -> Pairs:
-    """Return the pairs of neighbours along an axis of residuals, where NaN is missing."""
-    first, second = (np.take(u, range(i, u.shape[axis] - 1 + i), axis=axis) for i in (0, 1))
-    both = np.isfinite(first) & np.isfinite(second)
-    square = float(np.nansum(u**2)) / max(int(np.isfinite(u).sum()), 1)
-    return Pairs(float(np.sum(first[both] * second[both])), square, int(both.sum()))
+    """Return the pairs of neighbours along an axis of residuals, where NaN is missing.
+
+    Where most have no neighbour, as weekly samples on an axis of days, the next one is taken, however far it is.
+    """
+    u = np.moveaxis(u, axis, 0)
+    known = np.isfinite(u)
+    first = u[:-1]
+    if 2 * np.sum(known[:-1] & known[1:]) < known.sum() and len(u) > 1:
+        rows = np.arange(len(u)).reshape(-1, *(1,) * (u.ndim - 1))
+        latest = np.maximum.accumulate(np.where(known, rows, 0), axis=0)
+        first = np.take_along_axis(u, latest, axis=0)[:-1]
+    products = first * u[1:]
+    both = np.isfinite(products)
+    square = float(np.nansum(u**2)) / max(int(known.sum()), 1)
+    return Pairs(float(np.sum(products[both])), square, int(both.sum()))
 
 
 def of_nearest(u: Array, points: Array) -> Pairs:
