@@ -51,6 +51,8 @@ def test_statistics_of_nodes_merge_under_their_paths(tree: xr.DataTree) -> None:
 def test_what_no_node_has_is_refused_and_errors_name_the_node(tree: xr.DataTree) -> None:
     with pytest.raises(ValueError, match=r"no variable of any node 'w'. Known: 'u', 'v', 'source'"):
         tree.spline.fit(x=8, variables="w")
+    with pytest.raises(TypeError, match="variables=3 has to be a text or a list or None"):
+        tree.spline.fit(x=8, variables=3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"no variable of any node 'of numbers'"):
         tree["about"].spline.fit(x=8)
     with pytest.raises(ValueError, match="no coordinate 'y'") as caught:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import xarray as xr
 
 from xspline import fitting
+from xspline.arguments import checked
 from xspline.labels.errors import check_names, unknown_name
 
 Result = TypeVar("Result")
@@ -51,8 +52,9 @@ class TreeAccessor:
     def __init__(self, tree: xr.DataTree) -> None:
         self._tree = tree
 
+    @checked
     def fit(
-        self, space: Any = None, *, variables: str | Sequence[str] | None = None, **options: Any
+        self, space: Any = None, *, variables: str | Iterable[str] | None = None, **options: Any
     ) -> dict[str, fitting.Field[xr.Dataset]]:
         """Fit the Dataset of each node, with the coordinates that it inherits.
 
@@ -89,8 +91,9 @@ class TreeAccessor:
         """
         return self._each(fitting.fit, space, variables, options)
 
+    @checked
     def statistics(
-        self, space: Any = None, *, variables: str | Sequence[str] | None = None, **options: Any
+        self, space: Any = None, *, variables: str | Iterable[str] | None = None, **options: Any
     ) -> dict[str, fitting.Statistics[xr.Dataset]]:
         """Compute the statistics of each node, whose holder is its path unless ``holder=`` says another.
 
@@ -119,11 +122,11 @@ class TreeAccessor:
         self,
         function: Callable[..., Any],
         space: Any,
-        variables: str | Sequence[str] | None,
+        variables: str | Iterable[str] | None,
         options: dict[str, Any],
     ) -> dict[str, Any]:
         """Return what a function makes of the variables of each node by its path, the holder of its statistics."""
-        wanted = [variables] if isinstance(variables, str) else variables
+        wanted = [variables] if isinstance(variables, str) else None if variables is None else list(variables)
         results, names = {}, dict[str, None]()
         for node in self._tree.subtree:
             data = node.to_dataset()

@@ -159,6 +159,18 @@ def fit(
     >>> near, far = field.stderr(x=[2, 4])
     >>> float(far) > 3 * float(near)
     True
+
+    Means over cells of width 2, and a gross error that is kept from the field:
+
+    >>> means = np.sin(x) * np.sin(1.0)
+    >>> ends = xr.DataArray(np.stack([x - 1, x + 1], axis=1), {"x": x}, ("x", "ends"))
+    >>> cells = xr.Dataset({"u": ("x", means)}, {"x": ("x", x, {"bounds": "ends"}), "ends": ends})
+    >>> xs.fit(cells, x=12, penalty=0, support="cells").predict(x=1.5).u.round(2).item()
+    1.0
+    >>> noisy[30] = 50.0
+    >>> field = xs.fit(xr.DataArray(noisy, {"x": x}, "x", "u"), x=12, robust=True)
+    >>> field.predict(x=1.5).round(1).item()
+    1.0
     """
     check_errors(errors, compute=compute, checkpoint=checkpoint, fine=fine or None, robust=robust or None)
     fine = fine if errors is None else False

@@ -77,6 +77,22 @@ def test_nothing_leaks_through_a_wall() -> None:
     assert float(abs(moved[SIDES["east"]] - 100).max()) < 1e-2
 
 
+@pytest.mark.parametrize(
+    ("units", "others", "scale"), [("km", "m", 1e3), ("degrees_north", "degrees_south", -1)]
+)
+def test_labels_of_a_mask_are_converted_to_the_units_of_the_data(
+    units: str, others: str, scale: float
+) -> None:
+    _, data, sea = basins()
+    data = data.assign_coords(x=("x", data.x.values, {"units": units}))
+    other = sea.assign_coords(x=("x", scale * sea.x.values, {"units": others}))
+    fits = [data.spline.fit(splines(), penalty=xs.Roughness(1e-4, where=m)) for m in (sea, other)]
+    xr.testing.assert_allclose(fits[0].predict(), fits[1].predict(), rtol=1e-6)
+    other["x"] = other.x.assign_attrs(units="K")
+    with pytest.raises(ValueError, match=f"^x of where=: its labels have units 'K', and .*'{units}'"):
+        data.spline.fit(splines(), penalty=xs.Roughness(1.0, where=other))
+
+
 @pytest.mark.parametrize("solver", ["banded", "dense"])
 def test_solvers_agree(solver: str) -> None:
     _, data, sea = basins()
@@ -130,6 +146,8 @@ def test_walls_that_functions_reach_over_are_a_warning() -> None:
     with pytest.warns(xs.FitWarning, match=r"reach over land from one water to another, as near x 8, y"):
         field = data.spline.fit(splines(per_cell=1), penalty=xs.Roughness(1e-4, where=sea))
     assert "tie what lies on its two sides" in repr(field)
+    with pytest.warns(xs.FitWarning, match=r"hold no cell of x, y that where= marks; .*where=~mask"):
+        data.spline.fit(splines(), penalty=xs.Roughness(1e-4, where=~sea))
     fine = data.spline.fit(splines(), penalty=xs.Roughness(1e-4, where=sea))
     (found,) = (f for f in fine.check().findings["u"] if f.subject == "walls")
     assert found.text == "none of 2916 functions reaches over land from one water to another"

@@ -110,6 +110,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: field(Y * X, "adt", "m").geostrophic(equator=95),
         "equator=95 has to be a latitude in degrees, at least 0 and below 90",
     ),
+    "no gravity": (
+        lambda: field(Y * X, "adt", "m").geostrophic(gravity=-1),
+        "gravity=-1 has to be above 0, in m s⁻²; leave it out for that of the Earth",
+    ),
     "no longitude": (
         lambda: field(Y * X, "adt", "m", lon=None).geostrophic(),
         "geometry='sphere' needs a latitude and a longitude among",

@@ -316,6 +316,12 @@ def test_bad_input_says_what_to_do(field: xs.Field) -> None:
         (lambda: bare.interval(method="jackknife"), "method='jackknife': the errors of a field with"),
         (lambda: single.exceedance("28"), "'28' is neither a number nor a DataArray"),
         (lambda: single.exceedance(xr.zeros_like(wave(9))), "has other labels than u; reindex"),
+        (
+            lambda: (
+                wave().assign_attrs(units="K").spline.fit(x=12).exceedance(wave().assign_attrs(units="degC"))
+            ),
+            "u is in 'K', and what it is compared with in 'degC': convert that",
+        ),
         (lambda: single.significance(), r"significance\(\) of what.*pass orders={'x': 1}"),
         (lambda: single.significance(x=1.0), r"significance\(\) of what"),
         (lambda: single.significance(value=0, rate=5), r"rate=5 is no probability.*pass rate=0.05"),

@@ -48,6 +48,7 @@ def test_bases_that_are_left_out_follow_from_the_coordinates_that_are_named(argo
     named = xs.from_dataframe(argo, "TEMP", coords=["LATITUDE", "SIGMA"])
     assert set(named.spline.space().names) == {"LATITUDE", "SIGMA"}
     assert "LONGITUDE" not in named.coords and "PLATFORM_NUMBER" in named.coords
+    assert set(xs.from_dataframe(argo, "TEMP", coords="SIGMA").spline.space().names) == {"SIGMA"}
     recognised = xs.from_dataframe(argo.rename(columns={"SIGMA": "PRES"}), "TEMP")
     assert set(recognised.spline.space().names) == {"LATITUDE", "LONGITUDE", "TIME", "PRES"}
 

@@ -117,6 +117,23 @@ def test_a_table_of_several_columns_is_points_not_a_grid(basin: xs.Field) -> Non
     np.testing.assert_array_equal(basin.predict(by_row), points)
 
 
+@pytest.mark.parametrize("header", ["latitude (degrees_north)", "latitude (radian)", "breite"])
+def test_a_table_gives_every_coordinate_or_is_refused(basin: xs.Field, header: str) -> None:
+    """Units in its headers are those of its columns; fitted labels are not crossed with its rows."""
+    table = pd.DataFrame({"latitude": [0.0, 5.0, 9.0], "longitude": [110.0, 120.0, 130.0]})
+    scale = np.pi / 180 if "radian" in header else 1.0
+    other = table.assign(latitude=table.latitude * scale).rename(columns={"latitude": header})
+    if header == "breite":
+        message = (
+            r"no column for 'latitude' \(it has 'breite', 'longitude'\), and a row is one.*'latitude'}\)"
+        )
+        with pytest.raises(ValueError, match=message):
+            basin.predict(other)
+        assert basin.predict(other, latitude=[0.0, 5.0]).sizes == {"latitude": 2, "index": 3}
+    else:
+        np.testing.assert_allclose(basin.predict(other), basin.predict(table), atol=1e-13)
+
+
 @pytest.mark.parametrize(
     "read", [list, pd.Series, lambda t: {"time": t}, lambda t: t.strftime("%Y-%m-%dT%HZ")]
 )

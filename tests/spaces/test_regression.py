@@ -160,8 +160,14 @@ def test_labels_of_any_kind() -> None:
 
 
 def test_a_longer_domain_needs_a_longer_index() -> None:
-    step = Space({"t": xs.Polynomial(1, domain=(0, 8)) + xs.Step(3.0)})
-    assert step.extend(t=9.0).basis("t").domain == (0.0, 9.0)
+    bases = {"t": xs.Polynomial(1, domain=(0, 8)) + xs.Step(3.0)}
+    step = Space(bases, axes={"t": Axis(units="km")})
+    metres = xr.DataArray(9000.0, attrs={"units": "m"})
+    assert step.extend(t=9.0).basis("t").domain == step.extend(t=metres).basis("t").domain == (0.0, 9.0)
+    with pytest.raises(
+        ValueError, match=r"^t: its labels have units 'K', and the fitted coordinate has 'km'"
+    ):
+        step.extend(t=metres.assign_attrs(units="K"))
     space = Space({"t": xs.Polynomial(1, domain=(0, 8)) + xs.Regressors(enso=INDEX)})
     assert space.extend(t=9.0).features[0].domain == (0.0, 9.0)
     with pytest.raises(
@@ -192,6 +198,8 @@ def test_a_longer_domain_needs_a_longer_index() -> None:
         (lambda: xs.Regressors(const=INDEX), ValueError, "an index cannot be called 'const'; give it another name"),
         (lambda: xs.Regressors(enso=INDEX, lags={"soi": 1}), ValueError, r"lags=\{'soi': 1\} has to .* are enso"),
         (lambda: xs.Regressors(enso=INDEX, domain=(3, 2)), ValueError, r"domain \(3, 2\) must have finite lo < hi"),
+        (lambda: xs.Step(None), ValueError, r"Step takes the first label after the jump, as in .*, and not None"),
+        (lambda: xs.Step(np.datetime64("NaT")), ValueError, "Step takes the first label after the jump.*NaT"),
         (lambda: xs.PiecewiseLinear([]), ValueError, "PiecewiseLinear needs a break, as in PiecewiseLinear"),
         (lambda: xs.PiecewiseLinear([1.0], domain=5), ValueError, "domain 5 is not a pair"),
     ],

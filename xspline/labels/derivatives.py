@@ -23,12 +23,11 @@ from xspline.kriging.search import SMOOTHEST
 from xspline.labels.errors import check_names
 from xspline.labels.evaluation import attributes, evaluate, per
 from xspline.labels.fit import Fit
-from xspline.labels.read.coordinates import units_of
 from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import ROOT, Covariance, along_roots
 from xspline.spaces import Polynomial, Space
 from xspline.spaces.basis import terms_of
-from xspline.spaces.conversions import are_one, converted, degrees_in
+from xspline.spaces.conversions import are_one, converted, degrees_in, units_of
 
 #: Mean radius of the Earth in metres (IUGG R1).
 EARTH_RADIUS = 6_371_008.8

@@ -335,7 +335,7 @@ class Field(FieldBase[Data]):
         Parameters
         ----------
         level
-            A number in units of the field, or a DataArray with labels of the result; of a Dataset by variable.
+            A number, or a DataArray with labels of the result, in units of the field; of a Dataset by variable.
         at, orders, **options
             As for :meth:`interval`, with ``new=True``.
 

@@ -118,9 +118,10 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         Parameters
         ----------
         at
-            Labels to evaluate at: any xarray object that has them (as coordinates, else as data variables), a pandas
-            DataFrame, whose rows are points, or a mapping. What is left out keeps its fitted labels. A latitude,
-            longitude or time of another name is taken for the fitted one, with an ``xs.FitWarning``.
+            Labels to evaluate at: any xarray object that has them (as coordinates, else as data variables), a mapping,
+            or a pandas DataFrame, whose rows are points with all coordinates. Of others what is left out keeps its
+            fitted labels. A latitude, longitude or time of another name is taken for the fitted one, with an
+            ``xs.FitWarning``.
         chunks
             Chunk sizes of a lazy result, as for ``Dataset.chunk``. By default the result is in memory when the target
             is, and chunked like the target when that is lazy.
@@ -411,6 +412,10 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
             )
         if not 0 <= equator < 90:
             raise ValueError(f"equator={equator:g} has to be a latitude in degrees, at least 0 and below 90")
+        if not 0 < gravity < np.inf:
+            raise ValueError(
+                f"gravity={gravity:g} has to be above 0, in m s⁻²; leave it out for that of the Earth"
+            )
         (fit,) = self.fits.values()
         derivatives.metres_in(fit.variable.units, fit.name)
         names = derivatives.on_sphere(self.space)
@@ -424,6 +429,15 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
         explains, its coefficient times the index. Of several Fourier series it is that of a period:
         ``select(time="day")``, ``select(time="12.42h")``. The constant goes with the polynomial if there is one, else
         with the first Fourier series.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> t = np.arange(0, 10, 0.05)
+        >>> data = xr.DataArray(0.5 * t + np.sin(2 * np.pi * t), {"t": t}, "t", "u")
+        >>> field = xs.fit(data, t=xs.Polynomial(1) + xs.Fourier(1, period=1.0))
+        >>> [field.select(t=term).predict(t=4.25).round(6).item() for term in (xs.Polynomial, xs.Fourier)]
+        [2.125, 1.0]
         """
         for name, kind in terms.items():
             is_term = isinstance(kind, type) and issubclass(kind, Basis)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, NamedTuple
 
 from xspline.spaces.instants import STANDARD, seconds_of_object
@@ -34,6 +35,9 @@ _SPELLINGS = """
     share 1/1: 1 dimensionless level layer sigma_level
     share 1/100: % percent
 """
+
+
+_COMPASS = re.compile(r"degrees?[ _](north|south|east|west)", re.IGNORECASE)
 
 
 class Scale(NamedTuple):
@@ -70,6 +74,12 @@ def _scale_of(units: str) -> Scale | None:
         return scale._replace(quantity=f"time since {seconds_of_object(start, STANDARD)}")
     except ValueError:
         return None
+
+
+def units_of(labelled: Any) -> str:
+    """Return the units that attributes say, "Degrees North" as "degrees_north"; empty without any."""
+    given = str(getattr(labelled, "attrs", {}).get("units") or "").strip()
+    return given.lower().replace(" ", "_") if _COMPASS.fullmatch(given) else given
 
 
 def degrees_in(units: str) -> float | None:

@@ -18,7 +18,7 @@ from xspline.spaces.axis import Axis
 from xspline.spaces.bases import BSpline, Fourier, as_basis
 from xspline.spaces.basis import Basis, Extent, coordinate_in_errors, range_of, stored, terms_of
 from xspline.spaces.bspline import LocalSpline
-from xspline.spaces.conversions import degrees_in
+from xspline.spaces.conversions import converted, degrees_in, units_of
 from xspline.spaces.features import Features, Floats, Global, Integers, frozen, is_inside
 
 # One more where cells couple more: what knows of none would take such sums for those of points.
@@ -186,8 +186,9 @@ class Space:
         Parameters
         ----------
         **ranges
-            By coordinate: a label or several that its domain is to hold. Polynomials get a longer domain, B-splines
-            with knots at equal distances further cells; Fourier series and circles stay.
+            By coordinate: a label or several that its domain is to hold, a DataArray in its own units.
+            Polynomials get a longer domain, B-splines with knots at equal distances further cells; Fourier series and
+            circles stay.
 
         Raises
         ------
@@ -213,6 +214,7 @@ class Space:
                     raise ValueError(f"{brief(labels)} are no labels of it ({error}); pass a list") from error
                 if not (x.size and np.isfinite(x).all()):
                     raise ValueError(f"extend takes labels, none of them missing or infinite, not {labels!r}")
+                x = converted(x, units_of(labels), axis.units) if axis.kind == "number" else x
                 bases[name] = basis.extended(axis, float(x.min()), float(x.max()))
         return self._changed(bases=bases, from_data=())
 

@@ -17,6 +17,7 @@ from xspline.labels.fit import Fit
 from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import DRAWS, ROOT, Covariance, Requested
 from xspline.solve import interval_factor, student_below
+from xspline.spaces.conversions import are_one, units_of
 
 PROCEDURES = ("BH", "BY")
 
@@ -103,6 +104,12 @@ class Estimate:
     def _scores(self, level: Any) -> xr.DataArray:
         """Return how many scales values are above a level."""
         level = level[self.fit.name] if isinstance(level, Mapping) else level
+        mine, given = self.attrs.get("units", ""), units_of(level)
+        if not are_one(given, mine):
+            raise ValueError(
+                f"{self.value.name} is in {mine!r}, and what it is compared with in {given!r}: convert that, or "
+                "correct its attrs['units']"
+            )
         return (self.value - aligned(self.value, level)) / self.scale
 
     def _below(self, scores: xr.DataArray) -> xr.DataArray:

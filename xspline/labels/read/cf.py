@@ -10,9 +10,8 @@ import cftime
 import numpy as np
 import xarray as xr
 
-from xspline.labels.read.coordinates import units_of
 from xspline.spaces import Axis
-from xspline.spaces.conversions import converted, degrees_in
+from xspline.spaces.conversions import converted, degrees_in, units_of
 from xspline.spaces.instants import INSTANT, with_hyphens
 
 _LATITUDE_UNITS = {"degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN"}

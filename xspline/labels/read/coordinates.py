@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +15,9 @@ from xspline.labels.errors import check_names, unknown_name
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, Regressors, Space
 from xspline.spaces.basis import coordinate_in_errors, terms_of
-from xspline.spaces.conversions import are_one, converted, degrees_in
+from xspline.spaces.conversions import are_one, converted, degrees_in, units_of
 from xspline.spaces.space import near_labels
 from xspline.sums import Tally
-
-_COMPASS = re.compile(r"degrees?[ _](north|south|east|west)", re.IGNORECASE)
 
 
 def coordinate_of(
@@ -50,12 +47,6 @@ def coordinate_of(
         )
     advice = f". A variable of a Dataset becomes a coordinate of the others by ds.set_coords([{name!r}])"
     raise unknown_name(name, "coordinate", [*data.coords, *data.dims], advice)
-
-
-def units_of(coordinate: xr.DataArray) -> str:
-    """Return the units that the attributes say, "Degrees North" as "degrees_north"; empty without any."""
-    given = str(coordinate.attrs.get("units") or "").strip()
-    return given.lower().replace(" ", "_") if _COMPASS.fullmatch(given) else given
 
 
 def in_units_of(space: Space, coordinate: xr.DataArray, name: str) -> xr.DataArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,8 @@ from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import is_lazily_indexed, storage_chunks
 from xspline.solve.errors import warn
 from xspline.spaces import Space
+
+HEADER = re.compile(r"(.+?) \(([^()]*)\)")  # of ERDDAP: "latitude (degrees_north)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +85,7 @@ def resolve(
         that has the coordinates under other names does not say which of them is meant.
     """
     _check_chunks(chunks)
-    at = _named(at, space)
+    is_table, at = _is_table(at), _named(at, space)
     is_object = isinstance(at, xr.DataArray | xr.Dataset)
     given = at.variables if isinstance(at, xr.Dataset) else at.coords if is_object else at
     check_names(coords, space.names)
@@ -99,8 +102,13 @@ def resolve(
             own = at[name] if is_object else _as_labels(name, at[name])
         elif name in others:
             own = at[others[name]]
-        elif fitted is not None and name in fitted:
+        elif fitted is not None and name in fitted and not (is_table and fitted[name].ndim):
             own = fitted[name]
+        elif is_table:
+            raise ValueError(
+                f"the table has no column for {name!r} (it has {', '.join(map(repr, at.data_vars))}), and a row is one "
+                f"point: rename what is meant, table.rename(columns={{...: {name!r}}}), or pass {name}=... beside it"
+            )
         else:
             raise ValueError(
                 f"no labels for {name!r} are remembered here; pass at= an object that has them, or {name}=..."
@@ -164,11 +172,12 @@ def _named(at: Any, space: Space) -> Any:
         return {}
     if isinstance(at, xr.Coordinates):
         return at.to_dataset()
-    if hasattr(at, "columns") and hasattr(at, "reset_index"):  # a DataFrame of pandas
+    if _is_table(at):
         table = at.reset_index() if at.index.nlevels > 1 else at
         dim = table.index.name or "index"
-        columns = {name: (dim, _labels_of(table[name])) for name in table if name != dim}
-        return xr.Dataset(columns, {dim: _labels_of(table.index)})
+        columns, attrs = columns_of(table)
+        named = {name: (dim, _labels_of(own), attrs[name]) for name, own in columns.items() if name != dim}
+        return xr.Dataset(named, {dim: _labels_of(table.index)})
     if isinstance(at, Mapping | xr.DataArray):
         return at
     example = ", ".join(f"{name}=[...]" for name in space.names)
@@ -176,6 +185,28 @@ def _named(at: Any, space: Space) -> Any:
         f"at= is of type {type(at).__name__}, which does not say which coordinate its labels are of; pass labels by "
         f"name, as in predict({example}) or at=dict({example}), or an xarray object or a pandas DataFrame that has them"
     )
+
+
+def _is_table(at: Any) -> bool:
+    """Return whether this is a DataFrame of pandas, or of what has its methods."""
+    return hasattr(at, "columns") and hasattr(at, "reset_index")
+
+
+def columns_of(table: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return the columns of a table by their names without units, and the attributes of each."""
+    columns, attrs = {}, {}
+    for place, header in enumerate(map(str, table.columns)):
+        split = HEADER.fullmatch(header)
+        name, units = (split[1], split[2]) if split else (header, "")
+        if name in columns:
+            raise ValueError(
+                f"the table has two columns {name!r}; rename or drop one of them: frame.drop(columns=...)"
+            )
+        known = table.attrs.get(header, table.attrs.get(name, {}))
+        own = {"units": units} if units and units != "UTC" else {}
+        columns[name] = table.iloc[:, place]
+        attrs[name] = {**own, **known} if isinstance(known, dict) else own
+    return columns, attrs
 
 
 def _labels_of(column: Any) -> np.ndarray:

@@ -183,6 +183,11 @@ def _walls(fit: Fit) -> Iterator[Finding]:
     """Whether functions reach over land that was to part two waters."""
     parts = [part for part in fit.known_penalty.elements(fit.space) if isinstance(part, Roughness)]
     for sea in {part.where for part in parts if part.where is not None}:
+        dry, observed = sea.ashore(fit.total.gram, fit.space)
+        if 2 * dry > observed:
+            cell = f"cell of {', '.join(sea.to_dict()['dims'])} that where= marks"
+            text = f"of {observed} cells between knots that hold observations {dry} hold no {cell}"
+            yield Finding("walls", text, "if it is True on land, invert it: where=~mask", warns=True)
         tied, count, place = sea.straddling(fit.space)
         if not tied:
             yield Finding("walls", f"none of {count} functions reaches over land from one water to another")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -14,15 +13,15 @@ import xarray as xr
 from xspline.arguments import brief, checked
 from xspline.labels.errors import check_names
 from xspline.labels.read.cf import cf_axis
+from xspline.labels.read.targets import HEADER, columns_of
 
 OBSERVATION = "obs"  # the dimension of the rows
-_HEADER = re.compile(r"(.+?) \(([^()]*)\)")  # of ERDDAP: "latitude (degrees_north)"
 _AXES = "XYZT"
 
 
 @checked
 def from_dataframe(
-    frame: Any, value: str | Sequence[str], coords: Sequence[str] | None = None
+    frame: Any, value: str | Sequence[str], coords: str | Sequence[str] | None = None
 ) -> xr.DataArray | xr.Dataset:
     """Return columns of a table as scattered observations, a row each, that ``.spline.fit()`` takes.
 
@@ -35,8 +34,8 @@ def from_dataframe(
     value
         The column of the observations, with or without its units, or a list of several.
     coords
-        Columns of the coordinates, which a fit without bases then takes. None: those that are recognised as a
-        longitude, latitude, depth, pressure or time.
+        Columns of the coordinates, or a single one, which a fit without bases then takes. None: those that are
+        recognised as a longitude, latitude, depth, pressure or time.
 
     Returns
     -------
@@ -67,11 +66,16 @@ def from_dataframe(
     >>> data.spline.fit(longitude=20, holder="platform").predict(longitude=[1.0, 2.0]).round(2).values
     array([0.84, 0.91])
     """
-    columns, attrs = _columns(frame)
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(
+            f"frame={brief(frame)} has to be a pandas DataFrame; other tables have a method to_pandas()"
+        )
+    has_names = any(name is not None for name in frame.index.names)
+    columns, attrs = columns_of(frame.reset_index() if has_names else frame)
     if len(frame) == 0:
         raise ValueError("the table has no rows; look at how it was read or selected")
     wanted = [_named(name, columns) for name in ([value] if isinstance(value, str) else value)]
-    named = [_named(name, columns) for name in coords or ()]
+    named = [_named(name, columns) for name in ([coords] if isinstance(coords, str) else coords or ())]
     check_names([*wanted, *named], columns, "column")
     if not wanted or set(wanted) & set(named):
         raise ValueError(
@@ -99,30 +103,8 @@ def from_dataframe(
 
 def _named(name: Any, columns: Mapping[str, Any]) -> Any:
     """Return the name of a column that a caller may have written with its units, as the table does."""
-    split = _HEADER.fullmatch(name) if isinstance(name, str) and name not in columns else None
+    split = HEADER.fullmatch(name) if isinstance(name, str) and name not in columns else None
     return split[1] if split and split[1] in columns else name
-
-
-def _columns(frame: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return the columns of a table by their names without units, and the attributes of each."""
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(
-            f"frame={brief(frame)} has to be a pandas DataFrame; other tables have a method to_pandas()"
-        )
-    table = frame.reset_index() if any(name is not None for name in frame.index.names) else frame
-    columns, attrs = {}, {}
-    for place, header in enumerate(map(str, table.columns)):
-        split = _HEADER.fullmatch(header)
-        name, units = (split[1], split[2]) if split else (header, "")
-        if name in columns:
-            raise ValueError(
-                f"the table has two columns {name!r}; rename or drop one of them: frame.drop(columns=...)"
-            )
-        known = frame.attrs.get(header, frame.attrs.get(name, {}))
-        own = {"units": units} if units and units != "UTC" else {}
-        columns[name] = table.iloc[:, place]
-        attrs[name] = {**own, **known} if isinstance(known, dict) else own
-    return columns, attrs
 
 
 def _numbers(column: pd.Series, name: str) -> np.ndarray:

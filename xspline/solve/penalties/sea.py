@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from xspline.arguments import brief
 from xspline.spaces import Axis, Space
+from xspline.spaces.basis import coordinate_in_errors
 from xspline.spaces.bspline import LocalSpline
-from xspline.sums import Factor, digest_key
+from xspline.spaces.conversions import converted, units_of
+from xspline.sums import Factor, Gram, digest_key, observed_cells
 from xspline.sums.integrals import integral
 
 Array = NDArray[np.float64]
@@ -28,7 +30,7 @@ class Sea:
     """The cells of a mask that are True, over some coordinates.
 
     `text` is JSON: ``dims`` in the order of the alphabet, ascending ``labels`` of each, and the lengths of ``runs`` of
-    cells in row-major order that are False and True in turn.
+    cells in row-major order that are False and True in turn; and ``units`` of labels that have some.
     """
 
     text: str
@@ -50,6 +52,7 @@ class Sea:
         dims = sorted(map(str, where.dims))
         values = np.asarray(where.transpose(*dims).values)
         labels = {}
+        units = {name: unit for name in dims if (unit := units_of(where[name]))}
         for j, name in enumerate(dims):
             if name not in where.coords:
                 raise ValueError(
@@ -73,7 +76,8 @@ class Sea:
         flat = values.ravel()
         ends = np.flatnonzero(np.diff(flat, prepend=False)).tolist()
         runs = np.diff([0, *ends, flat.size]).tolist()
-        return Sea.from_dict({"dims": dims, "labels": labels, "runs": runs})
+        data = {"dims": dims, "labels": labels, "runs": runs}
+        return Sea.from_dict({**data, "units": units} if units else data)
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Sea:
@@ -98,16 +102,26 @@ class Sea:
 
     # --- on a space
 
+    def on(self, space: Space) -> Sea:
+        """Return the same with labels in the units of a space, which equal spaces may not share."""
+        data = self.to_dict()
+        given = data.pop("units", {})
+        for name in given.keys() & set(space.names):
+            with coordinate_in_errors(f"{name} of where="):
+                x = converted(np.array(data["labels"][name]), given[name], space.axis(name).units)
+            data["labels"][name] = x.tolist()
+        return Sea.from_dict(data) if given else self
+
     def axes(self, space: Space) -> tuple[int, ...]:
         """Return the axes of its coordinates in a space, ascending; raise ValueError where it does not fit."""
-        return tuple(sorted(space.names.index(name) for name in _pieces(self, space)))
+        return tuple(sorted(space.names.index(name) for name in _pieces(self.on(space), space)))
 
     def factor(self, space: Space, along: int, order: int) -> Factor:
         """Return the roughness along one axis over the sea, as a factor of all axes of the sea.
 
         Along an axis that it does not have it is the mass, of order 0. Land adds next to nothing, see `land`.
         """
-        return _factor(self, space, along, order)
+        return _factor(self.on(space), space, along, order)
 
     def straddling(self, space: Space) -> tuple[int, int, dict[str, float]]:
         """Return how many functions reach over land from one water to another, of how many in the sea, and where.
@@ -132,6 +146,19 @@ class Sea:
         }
         return int((parts > 1.5).sum()), int((_contracted(mask, touched) > 0).sum()), place
 
+    def ashore(self, gram: Gram, space: Space) -> tuple[int, int]:
+        """Return how many cells between knots with observations hold no sea, of how many."""
+        axes, observed, touched = self.axes(space), observed_cells(gram, space), []
+        for j in axes:
+            breaks, owner = _pieces(self.on(space), space)[space.names[j]]
+            f: Any = space.features[j]
+            touched.append(np.zeros((len(self._parsed[1][space.names[j]]), f.cells)))
+            touched[-1][owner, f.locate((breaks[1:] + breaks[:-1]) / 2)[0]] = 1.0
+            observed = np.take(observed, range(1, 2 * f.cells, 2), axis=j)
+        others = tuple(a for a in range(observed.ndim) if a not in axes)
+        count = observed.sum(axis=others)
+        return int(count[_contracted(self._mask(space), touched) == 0].sum()), int(count.sum())
+
     def _mask(self, space: Space) -> NDArray[np.bool_]:
         """Return the mask with its coordinates in the order of the space."""
         names, _, mask = self._parsed
@@ -139,7 +166,7 @@ class Sea:
 
     def _integrals(self, space: Space, j: int, order: int) -> Array:
         """∫ D^order B_k D^order B_{k+o} dξ over each cell of axis j, ξ in [0, 1] over the domain: [L, K, O]."""
-        breaks, owner = _pieces(self, space)[space.names[j]]
+        breaks, owner = _pieces(self.on(space), space)[space.names[j]]
         f: Any = space.features[j]
         width = float(np.ptp(f.ends))
         nodes, weights = legendre.leggauss(f.degree + 1)
@@ -212,17 +239,13 @@ def _pieces(sea: Sea, space: Space) -> dict[str, tuple[Array, NDArray[np.int64]]
 
 
 def _cells(x: Array, wrap: float | None, start: float) -> tuple[Array, Array, NDArray[np.int64]]:
-    """Return the ends of the cells around ascending labels, and their labels; on a circle of three turns."""
-    if wrap is None:
-        gaps = np.diff(x)
-        lower, upper = x - np.append(gaps[0], gaps) / 2, x + np.append(gaps, gaps[-1]) / 2
-        return lower, upper, np.arange(x.size)
-    x = (x - start) % wrap
+    """Return the ends of the cells around labels, ascending, and their labels; on a circle of three turns."""
+    x = x if wrap is None else (x - start) % wrap + start
     which = np.argsort(x)
-    x = x[which] + start
+    x = x[which]
     gaps = np.diff(x)
-    around = x[0] + wrap - x[-1]
+    around = np.inf if wrap is None else x[0] + wrap - x[-1]
     first, last = (around, around) if around <= 2 * gaps.max() else (gaps[0], gaps[-1])
     lower, upper = x - np.append(first, gaps) / 2, x + np.append(gaps, last) / 2
-    turns = np.array([-wrap, 0.0, wrap])[:, None]
-    return (turns + lower).ravel(), (turns + upper).ravel(), np.tile(which, 3)
+    turns = np.array([0.0] if wrap is None else [-wrap, 0.0, wrap])[:, None]
+    return (turns + lower).ravel(), (turns + upper).ravel(), np.tile(which, turns.size)

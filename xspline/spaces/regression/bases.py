@@ -377,7 +377,12 @@ class Step(Basis):
     domain: Domain | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        assign(self, at=plain_number(self.at), domain=checked_domain(self.domain))
+        at = plain_number(self.at)
+        if str(at) in ("None", "NaT", "nan"):
+            raise ValueError(
+                f"Step takes the first label after the jump, as in Step('1976-07-01') or Step(4.0), and not {at}"
+            )
+        assign(self, at=at, domain=checked_domain(self.domain))
 
     @property
     def count(self) -> int:

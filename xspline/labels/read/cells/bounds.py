@@ -10,11 +10,11 @@ import xarray as xr
 
 from xspline.arguments import brief
 from xspline.labels.errors import check_names
-from xspline.labels.read.coordinates import floats, in_units_of, units_of
+from xspline.labels.read.coordinates import floats, in_units_of
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Space
 from xspline.spaces.basis import coordinate_in_errors
-from xspline.spaces.conversions import degrees_in
+from xspline.spaces.conversions import degrees_in, units_of
 from xspline.spaces.means import CellSpace, as_cells, neighbours
 
 Array = np.ndarray
