@@ -484,9 +484,23 @@ def test_what_is_refused(field: xs.Field, call: object, match: str) -> None:
         call(field)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [lambda f: f.mean(3), lambda f: f.integral(3), lambda f: f.anomaly(mean=3)],
+    ids=["mean", "integral", "anomaly"],
+)
+def test_what_names_no_coordinates_is_refused(field: xs.Field, call: object) -> None:
+    with pytest.raises(
+        TypeError, match=r"3 names no coordinates to go over; pass .* of lat, lon, time, .*: \(lo, hi\)\}"
+    ):
+        call(field)
+
+
 def test_masks_that_are_refused(field: xs.Field, product: xr.DataArray) -> None:
     lat = product.lat
     numbers = xr.where(lat > 0, 1.0, np.nan)
+    with pytest.raises(ValueError, match=r"weights= holds NaN at 9 of 17 labels.*fillna\(0\)"):
+        field.functional(numbers)
     for mask, match in (
         (numbers, r"where= holds NaN, as a map of the numbers of regions.*mask_3D"),
         (lat > 90, "where= marks no label"),

@@ -309,10 +309,13 @@ def check_weights(space: Space, weights: xr.DataArray, what: str, *, positive: b
             f"dimension {lost[0]!r} of {what} has no labels; assign them: .assign_coords({lost[0]}=...)"
         )
     values = weights.values
-    if values.dtype.kind == "f" and np.isnan(values).any():
+    if values.dtype.kind == "f" and (missing := int(np.isnan(values).sum())):
         raise ValueError(
             f"{what} holds NaN, as a map of the numbers of regions does; pass one that is True in a region, such as "
-            f"numbers == 3, or several along a dimension (regionmask: mask_3D), or fillna(0)"
+            "numbers == 3, or several along a dimension (regionmask: mask_3D), or fillna(0)"
+            if positive
+            else f"{what} holds NaN at {missing} of {values.size} labels of {', '.join(names)}; what these count is not "
+            "known: pass fillna(0) to leave them out of the sum"
         )
     if not np.isfinite(values).all() or (positive and (values < 0).any()):
         raise ValueError(f"{what} has to be finite{' and 0 or more' * positive}; set other weights to 0")

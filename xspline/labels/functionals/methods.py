@@ -405,6 +405,11 @@ class WithFunctionals(FieldText, Generic[Data]):
             names = check_weights(space, where, "where=", positive=True)
             dims = names if dims is None else dims
         dims = space.names if dims is None else dims
+        if not isinstance(dims, Iterable):
+            raise TypeError(
+                f"{brief(dims)} names no coordinates to go over; pass one or more of {', '.join(space.names)}, or "
+                f"ranges, {{{space.names[0]!r}: (lo, hi)}}"
+            )
         given = (
             dims if isinstance(dims, Mapping) else dict.fromkeys([dims] if isinstance(dims, str) else dims)
         )
