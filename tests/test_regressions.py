@@ -74,6 +74,8 @@ def test_coefficients_of_each_kind_of_function() -> None:
     assert enso.dims == ("lat", "lon") and enso.name == "sst_enso"
     assert enso.long_name == "coefficient of enso in temperature, per unit of enso"
     np.testing.assert_allclose(enso, np.cos(np.deg2rad(4 * data.lat)) + 0 * data.lon, atol=0.1)
+    assert enso.history.partition(": ")[2].startswith("coefficient('enso')")
+    assert ": coefficient('step', stderr=True)" in jump.sst_step_stderr.history
     assert jump.sst_step.units == "degC" and abs(float(jump.sst_step.mean()) - 0.8) < 0.01
     assert 0.8 < float(jump.sst_step.std() / jump.sst_step_stderr.mean()) < 1.25
     explained = field.select(time="enso").predict()

@@ -105,6 +105,81 @@ def test_circle_of_splines_goes_through_the_seam() -> None:
     assert field.mean(where=west).item() == pytest.approx(field.mean(where=mask).item(), abs=1e-12)
 
 
+@pytest.mark.parametrize("options", [{"lon": 16, "penalty": 1e-9}, {"lon": xs.Fourier(2, period=360.0)}, {}])
+@pytest.mark.parametrize(("first", "turn"), [(-180, -180), (-177.5, -180), (0, 0), (2.5, 0), (20, 20)])
+def test_open_ends_of_a_circle_are_where_its_labels_end(options: dict, first: float, turn: float) -> None:
+    lon = np.arange(72) * 5.0 + first
+    values = np.cos(np.deg2rad(lon - 40)) + np.random.default_rng(0).normal(0, 0.01, 72)
+    field = xr.DataArray(values, {"lon": lon}, name="u").spline.fit(**options)
+    mean = {ends: field.mean({"lon": ends}).item() for ends in ((turn, turn + 110), (turn + 110, turn + 360))}
+    for (low, high), ends in zip(mean, ((None, turn + 110), (turn + 110, None)), strict=True):
+        assert field.mean({"lon": ends}).item() == pytest.approx(mean[low, high], abs=1e-3)
+        assert field.mean({"lon": slice(*ends)}).item() == field.mean({"lon": ends}).item()
+        cells = xr.ones_like(field.predict())  # at the seam of a domain half a cell is left out
+        assert field.mean({"lon": ends}, where=cells).item() == pytest.approx(mean[low, high], abs=0.02)
+    assert field.mean({"lon": slice(turn, None)}).item() == field.mean().item() == pytest.approx(0, abs=0.01)
+    match = rf"has an open end on a circle, whose labels go from {turn}.0 to {turn + 360}.0; write both ends"
+    for ends in ((None, turn + 400), (turn - 0.5, None)):
+        with pytest.raises(ValueError, match=match):
+            field.mean({"lon": ends})
+
+
+def test_open_ends_of_a_circle_without_labels_are_refused() -> None:
+    lon = np.arange(-180.0, 180.0, 5.0)
+    data = xr.DataArray(np.cos(np.deg2rad(lon)), {"lon": lon}, name="u")
+    space = xs.Space({"lon": xs.BSpline(8, domain=(0, 360), period=360)})
+    both = [data[part].spline.statistics(space) for part in (slice(40), slice(40, None))]
+    field = (both[0] + both[1]).solve(penalty=1e-9)
+    match = r"lon=\(-60, None\) has an open end .* labels are not known; .* as in \{'lon': \(lo, hi\)\}"
+    with pytest.raises(ValueError, match=match):
+        field.mean({"lon": (-60, None)})
+    assert field.mean({"lon": (None, None)}).item() == field.mean("lon").item()
+
+
+@pytest.mark.parametrize("first", [-80, 280, 120])
+@pytest.mark.parametrize("options", [{"lon": 30, "penalty": 1e-12}, {}])
+def test_ranges_of_regional_longitudes_go_around_the_earth(options: dict, first: float) -> None:
+    lon = np.arange(51) * 4.0 + first  # 200 degrees
+    values = np.cos(np.deg2rad(2 * lon)) + np.random.default_rng(0).normal(0, 0.01, 51)
+    field = xr.DataArray(values, {"lon": lon}, name="u").spline.fit(**options)
+    whole, ones = field.mean().item(), xr.DataArray(np.ones(51), {"lon": lon})
+    for ends in ((0, 360), (-180, 180), (first - 7, first + 230), (first + 340, first + 310)):
+        with pytest.warns(
+            xs.FitWarning, match=f"the range {ends[0]}.0 to {ends[1]}.0 of 'lon' leaves the domain"
+        ):
+            assert field.mean({"lon": ends}).item() == pytest.approx(whole, abs=1e-3)
+    parts = [field.integral({"lon": (first + a, first + b)}).item() for a, b in ((0, 30), (170, 200))]
+    for where in (None, ones):
+        with pytest.warns(xs.FitWarning, match="the part inside counts"):
+            both = field.integral({"lon": (first + 170, first + 30)}, where=where, stderr=True)
+        assert both.u_integral.item() == pytest.approx(sum(parts), abs=0.02) and both.u_integral_stderr > 0
+    with pytest.raises(ValueError, match=f"range {first + 210}.0 to {first + 350}.0 of 'lon' lies outside"):
+        field.mean({"lon": (first + 210, first + 350)})
+    assert (
+        field.mean({"lon": (first + 390, None)}).item()
+        == field.mean({"lon": (first + 30, first + 200)}).item()
+    )
+    with pytest.raises(ValueError, match=rf"open end .* from {first}.0 to {first + 200}.0; write both ends"):
+        field.mean({"lon": (first + 300, None)})
+
+
+@pytest.mark.parametrize("calendar", ["360_day", "noleap", "all_leap", "julian", "standard"])
+def test_ranges_of_times_end_by_their_calendar(calendar: str) -> None:
+    time = xr.date_range("2000-01-01", periods=84, freq="MS", calendar=calendar, use_cftime=True)
+    field = xr.DataArray(np.arange(84.0) ** 2, {"time": time}, name="u").spline.fit(time=xs.Polynomial(2))
+    after = {"2004": "2005-01-01T00", "200412": "2005-01-01T00", "2004-02": "2004-03-01T00"}
+    for day in ("2004-02-28", "2004-11-30", "2004-12-30"):
+        after[day] = xr.date_range(day, periods=2, calendar=calendar, use_cftime=True)[1].isoformat()
+    for end, instant in after.items():
+        assert field.mean({"time": ("2001", end)}).equals(field.mean({"time": ("2001", instant)}))
+        assert field.anomaly(reference=("2001", end)).equals(field.anomaly(reference=("2001", instant)))
+    if calendar == "360_day":
+        assert field.mean({"time": ("2001", "2004-02-30")}).equals(field.mean({"time": ("2001", "2004-02")}))
+    else:
+        with pytest.raises(ValueError, match=f"'2004-02-30' is not a date of the {calendar} calendar"):
+            field.mean({"time": ("2001", "2004-02-30")})
+
+
 def test_regions_are_their_cells(field: xs.Field, product: xr.DataArray) -> None:
     lat, lon = product.lat, product.lon
     masks = xr.concat(
@@ -484,9 +559,23 @@ def test_what_is_refused(field: xs.Field, call: object, match: str) -> None:
         call(field)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [lambda f: f.mean(3), lambda f: f.integral(3), lambda f: f.anomaly(mean=3)],
+    ids=["mean", "integral", "anomaly"],
+)
+def test_what_names_no_coordinates_is_refused(field: xs.Field, call: object) -> None:
+    with pytest.raises(
+        TypeError, match=r"3 names no coordinates to go over; pass .* of lat, lon, time, .*: \(lo, hi\)\}"
+    ):
+        call(field)
+
+
 def test_masks_that_are_refused(field: xs.Field, product: xr.DataArray) -> None:
     lat = product.lat
     numbers = xr.where(lat > 0, 1.0, np.nan)
+    with pytest.raises(ValueError, match=r"weights= holds NaN at 9 of 17 labels.*fillna\(0\)"):
+        field.functional(numbers)
     for mask, match in (
         (numbers, r"where= holds NaN, as a map of the numbers of regions.*mask_3D"),
         (lat > 90, "where= marks no label"),

@@ -126,6 +126,8 @@ def as_coefficient(
         f"{fit.name}_{function}{end}"
     )
     result.attrs["long_name"] = f"standard error of the {told}" if end else told
+    call = f"coefficient({function!r}{', stderr=True' * bool(end)})"
+    result.attrs["history"] = history(fit.variable.history, call)
     if per_unit:
         result.attrs.pop("units", None)
     return result

@@ -21,7 +21,7 @@ from xspline.solve.errors import warn
 from xspline.spaces import Fourier, Space
 from xspline.spaces.basis import coordinate_in_errors
 from xspline.spaces.conversions import degrees_in
-from xspline.spaces.instants import with_hyphens
+from xspline.spaces.instants import DAY, with_hyphens
 from xspline.spaces.means import CellMeans, as_cells, neighbours
 
 Array = np.ndarray
@@ -102,8 +102,10 @@ class Measure:
         return rows, sizes, nodes.ravel(), weights.reshape(len(lower), -1)
 
     def over(self, name: str, ends: Range) -> Marginal:
-        """Return the integral, or mean, over a range of one coordinate."""
-        table = self.table(name, np.array([ends[0]]), np.array([ends[1]]))
+        """Return the integral, or mean, over a range of one coordinate, as far as it is in the domain."""
+        record = self.space.basis(name).record(self.space.axis(name))
+        lower, upper = np.array(record or ends)[:, None]
+        table = self._shared(name, lower, upper, ends) if record else self.table(name, lower, upper)
         return self._marginal((name,), np.ones((1, 1)), [table], {})
 
     def cells(self, name: str, labels: xr.DataArray, bounds: xr.DataArray | None) -> Marginal:
@@ -120,19 +122,18 @@ class Measure:
         for name in names:
             inside, lower, upper = cells_of(self.space, name, where[name])
             _check_inside(self.space, where, name, inside, "where=")
-            turn = self.space.axis(name).wrap
-            # Of a circle a cell and a range may meet a turn away, or at both ends.
-            turns = np.array([0.0] if turn is None else [-turn, 0.0, turn])[:, None]
-            pieces = [np.clip(end + turns, *ranges[name]) for end in (lower, upper)]
-            tables.append(self._joined([self.table(name, *ends) for ends in zip(*pieces, strict=True)]))
+            tables.append(self._shared(name, lower, upper, ranges[name]))
         extra = {dim: n for dim, n in where.sizes.items() if dim not in names}
         weights = where.transpose(*extra, *names).values.astype(np.float64)
         return self._marginal(tuple(names), weights.reshape(-1, *weights.shape[len(extra) :]), tables, extra)
 
-    @staticmethod
-    def _joined(parts: Sequence[Any]) -> tuple[Array, Array, Array, Array]:
-        """Return the table of cells in several pieces."""
-        rows, sizes, nodes, weights = zip(*parts, strict=True)
+    def _shared(
+        self, name: str, lower: Array, upper: Array, ends: Range
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return the table of what intervals share with a range: of a longitude in pieces, a turn away too."""
+        turns = _turns(self.space.axis(name).wrap, ends, float(lower.min()), float(upper.max()))
+        pieces = (np.clip(np.add(ends, turn)[:, None], lower, upper) for turn in turns)
+        rows, sizes, nodes, weights = zip(*(self.table(name, *piece) for piece in pieces), strict=True)
         return (
             np.sum(rows, axis=0),
             np.sum(sizes, axis=0),
@@ -156,6 +157,13 @@ class Measure:
             return product * scale.reshape(-1, *(1,) * (product.ndim - 1))
 
         return Marginal(names, tuple(extra), tuple(extra.values()), scaled(rows), nodes, scaled(weights))
+
+
+def _turns(turn: float | None, ends: Range, low: float, high: float) -> Array:
+    """Return by how much a range is moved to meet a domain: of a longitude by the turns that may, else not at all."""
+    if turn is None:
+        return np.zeros(1)
+    return turn * (np.round((low + high - sum(ends)) / 2 / turn) + np.array([-1.0, 0.0, 1.0]))
 
 
 def combined(given: Array, parts: Sequence[Array]) -> Array:
@@ -195,47 +203,83 @@ def weighted(space: Space, weights: xr.DataArray) -> Marginal:
     )
 
 
+def is_around(space: Space, name: str) -> bool:
+    """Return whether a coordinate is a longitude all around the Earth."""
+    axis, basis = space.axis(name), space.basis(name)
+    return axis.wrap is not None and (
+        (record := basis.record(axis)) is None or record[1] - record[0] == axis.wrap
+    )
+
+
 def range_in(space: Space, name: str, given: Any, observed: Mapping[str, Range]) -> Range:
-    """Return a range of one coordinate as floats; a text such as "2020" as an end is the end of that year."""
+    """Return a range of one coordinate as floats, which may leave the domain, or go on through the seam.
+
+    A text such as "2020" as an end is the end of that year. An open end is that of the domain, or of what was
+    `observed` where the basis has no end.
+    """
     axis, basis = space.axis(name), space.basis(name)
     whole, record = observed.get(name) or basis.integral_range(axis), basis.record(axis)
-    if given is None:
-        return whole
     ends = (given.start, given.stop) if isinstance(given, slice) and given.step is None else given
+    ends = (None, None) if given is None else ends
     if not isinstance(ends, Sequence | np.ndarray) or isinstance(ends, str) or len(ends) != 2:
         raise ValueError(
             f"{name}={brief(given)} is no range; pass a pair of labels, as in {{{name!r}: (lo, hi)}}"
         )
-    low, high = (
-        other if end is None else float(space.within(space.to_float(name, np.array([end])), name, True)[0])
-        for end, other in zip(ends, whole, strict=True)
-    )
+    any_open, around = any(end is None for end in ends), is_around(space, name)
+    if all(end is None for end in ends):
+        return whole
+    with coordinate_in_errors(name):
+        low, high = (
+            other if end is None else float(axis.to_float(end))
+            for end, other in zip(ends, whole, strict=True)
+        )
     # A year, a month or a day that is written as a text ends with the next one's first instant.
     text = with_hyphens(ends[1]) if axis.kind == "time" and isinstance(ends[1], str) else ""
     if re.fullmatch(r"\d{4}(-\d\d){0,2}", text):
-        last: Any = np.datetime64(text)
-        behind = float(axis.to_float("+" + str(last + np.array(1, f"m8[{np.datetime_data(last)[0]}]"))))
+        numbers = [*map(int, text.split("-"))]
+        year, month = [*numbers, 12][:2]
+        after = f"+{year + month // 12:04d}-{month % 12 + 1:02d}"
+        behind = high + DAY if len(numbers) == 3 else float(axis.to_float(after))
         high = behind if record is None else max(min(behind, whole[1]), high)
-    if axis.wrap is not None and high <= low:
-        high += axis.wrap
-    if not low < high:
+    shown = f"the range {axis.text(low)} to {axis.text(high)} of {name!r}"
+    if axis.wrap is not None:
+        labels = observed.get(name) if around else record
+        low, high = _on_circle(space, name, (low, high), given if any_open else None, labels)
+    if not low < high and (record is None or not any_open):
         raise ValueError(
             f"{name}=({brief(ends[0])}, {brief(ends[1])}): the ends of a range have to ascend; exchange them"
         )
-    if record is None:
+    if record is None or around:
         return low, high
-    first, last = record
-    if high <= first or low >= last:
+    turns = _turns(axis.wrap, (low, high), *record)
+    inside = sum(np.ptp(np.clip(np.add((low, high), turn), *record)) for turn in turns)
+    domain = f"{axis.text(record[0])} to {axis.text(record[1])}"
+    if not inside > 0:
         raise ValueError(
-            f"the range {axis.text(low)} to {axis.text(high)} of {name!r} lies outside its domain "
-            f"{axis.text(first)} to {axis.text(last)}, where the field has no values; pass a range inside"
+            f"{shown} lies outside its domain {domain}, where the field has no values; pass a range inside"
         )
-    if low < first or high > last:
-        warn(
-            f"the range {axis.text(low)} to {axis.text(high)} of {name!r} leaves the domain {axis.text(first)} to "
-            f"{axis.text(last)}; the part inside counts. To say so, pass that part"
-        )
-    return max(low, first), min(high, last)
+    if inside < high - low:
+        warn(f"{shown} leaves the domain {domain}; the part inside counts. To say so, pass that part")
+    return low, high
+
+
+def _on_circle(space: Space, name: str, ends: Range, half_open: Any, labels: Range | None) -> Range:
+    """Return a range of longitudes that ascends; the open end of a `half_open` one is an end of the `labels`."""
+    axis, (low, high) = space.axis(name), ends
+    turn = axis.wrap or 0.0
+    if half_open is not None and labels is not None and 0 < high - low <= turn:
+        return ends
+    x = space.to_float(name, np.array(ends))
+    low, high = map(float, space.within(x, name, half_open is None))
+    if half_open is None:
+        return low, high + turn * (high <= low)
+    if low < high and not is_around(space, name):
+        return low, high
+    known = "are not known" if labels is None else f"go from {' to '.join(map(axis.text, labels))}"
+    raise ValueError(
+        f"{name}={brief(half_open)} has an open end on a circle, whose labels {known}; write both ends, as in "
+        f"{{{name!r}: (lo, hi)}}"
+    )
 
 
 def cells_of(
@@ -309,10 +353,13 @@ def check_weights(space: Space, weights: xr.DataArray, what: str, *, positive: b
             f"dimension {lost[0]!r} of {what} has no labels; assign them: .assign_coords({lost[0]}=...)"
         )
     values = weights.values
-    if values.dtype.kind == "f" and np.isnan(values).any():
+    if values.dtype.kind == "f" and (missing := int(np.isnan(values).sum())):
         raise ValueError(
             f"{what} holds NaN, as a map of the numbers of regions does; pass one that is True in a region, such as "
-            f"numbers == 3, or several along a dimension (regionmask: mask_3D), or fillna(0)"
+            "numbers == 3, or several along a dimension (regionmask: mask_3D), or fillna(0)"
+            if positive
+            else f"{what} holds NaN at {missing} of {values.size} labels of {', '.join(names)}; what these count is "
+            "not known: pass fillna(0) to leave them out of the sum"
         )
     if not np.isfinite(values).all() or (positive and (values < 0).any()):
         raise ValueError(f"{what} has to be finite{' and 0 or more' * positive}; set other weights to 0")

@@ -21,10 +21,11 @@ from xspline.labels.functionals.marginals import (
     Range,
     at_labels,
     check_weights,
+    is_around,
     range_in,
     weighted,
 )
-from xspline.labels.read.coordinates import arrange
+from xspline.labels.read.coordinates import arrange, in_units_of
 from xspline.labels.read.targets import Target, resolve
 from xspline.labels.report.text import FieldText
 from xspline.labels.statistics import Data, Statistics
@@ -65,9 +66,9 @@ class WithFunctionals(FieldText, Generic[Data]):
         ----------
         dims
             Names of fitted coordinates, ``("lat", "lon")``, over their whole domains, or ranges by name, ``{"lat": (-5,
-            5), "lon": (190, 240)}``: pairs of labels or slices. A longitude may go on through the seam, ``(350, 10)``,
-            and a time ends with the year, month or day that is written: ``("1991", "2020")``. None: all coordinates, or
-            those of `where`.
+            5), "lon": (190, 240)}``: pairs of labels or slices, whose open ends are those of the fitted labels. A
+            longitude may go on through the seam, ``(350, 10)``, and a time ends with the year, month or day that is
+            written: ``("1991", "2020")``. None: all coordinates, or those of `where`.
         at
             Labels of the other coordinates, as for :meth:`predict`; by default the fitted ones.
         where
@@ -95,8 +96,9 @@ class WithFunctionals(FieldText, Generic[Data]):
         Raises
         ------
         ValueError
-            An unknown coordinate, a range or labels of a region outside the domain, a mask that marks nothing or holds
-            NaN; the error of a field with a fine part whose data are not in memory, or by another method than "exact".
+            An unknown coordinate, a range or labels of a region outside the domain, an open end of a range around the
+            Earth where the fitted labels are not known, a mask that marks nothing or holds NaN; the error of a field
+            with a fine part whose data are not in memory, or by another method than "exact".
 
         Notes
         -----
@@ -268,7 +270,7 @@ class WithFunctionals(FieldText, Generic[Data]):
             )
         name = dim or times[0]
         check_names([name], space.names)
-        period = range_in(space, name, reference, self._observed_times)
+        period = range_in(space, name, reference, self._observed_ranges)
         ranges = {} if mean is None and where is None else self._ranges(mean, where)
         if name in ranges:
             raise ValueError(f"{name!r} is averaged over, so that it has no anomaly; leave it out of mean=")
@@ -405,6 +407,11 @@ class WithFunctionals(FieldText, Generic[Data]):
             names = check_weights(space, where, "where=", positive=True)
             dims = names if dims is None else dims
         dims = space.names if dims is None else dims
+        if not isinstance(dims, Iterable):
+            raise TypeError(
+                f"{brief(dims)} names no coordinates to go over; pass one or more of {', '.join(space.names)}, or "
+                f"ranges, {{{space.names[0]!r}: (lo, hi)}}"
+            )
         given = (
             dims if isinstance(dims, Mapping) else dict.fromkeys([dims] if isinstance(dims, str) else dims)
         )
@@ -414,7 +421,7 @@ class WithFunctionals(FieldText, Generic[Data]):
             )
         advice = "; of independent fits, and of samples, average the predictions"
         check_names(given, space.names, advice=advice)
-        observed = self._observed_times  # which say what a whole domain is in place of the basis
+        observed = self._observed_ranges  # which say what a whole domain is in place of the basis
         ranges = {name: range_in(space, name, given[name], observed) for name in space.names if name in given}
         for name in () if where is None else names:
             if name not in ranges:
@@ -442,14 +449,24 @@ class WithFunctionals(FieldText, Generic[Data]):
         return next((own for own in fine if own is not None), None)
 
     @property
-    def _observed_times(self) -> Mapping[str, Range]:
-        """The range of observed times, where a season that has no domain stands beside a fine field, which has one."""
-        first, ranges = self._first_fine, dict[str, Range]()
-        for j, name in enumerate(self.space.names if first is not None else ()):
+    def _observed_ranges(self) -> Mapping[str, Range]:
+        """The ranges of what was observed along coordinates whose bases have no domain.
+
+        They are those of times beside a fine field, which has one, and of longitudes around the Earth the turn that
+        holds the labels: from -180 or 0, or else from the first label.
+        """
+        first, fitted, ranges = self._first_fine, self.statistics._fitted or {}, dict[str, Range]()
+        for j, name in enumerate(self.space.names):
             axis = self.space.axis(name)
-            if axis.kind == "time" and self.space.basis(name).record(axis) is None:
+            if axis.kind == "time" and first is not None and self.space.basis(name).record(axis) is None:
                 x = first.coordinates[:, j]
                 ranges[name] = (float(x.min()), float(x.max()))
+            if axis.wrap is not None and name in fitted and is_around(self.space, name):
+                x = axis.to_float(in_units_of(self.space, fitted[name], name).values)
+                low, high, half = float(np.nanmin(x)), float(np.nanmax(x)), axis.wrap / 2
+                start = half * float(np.floor(low / half))
+                start = start if high <= start + axis.wrap else low
+                ranges[name] = (start, start + axis.wrap)
         return ranges
 
     @property
