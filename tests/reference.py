@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import null_space
 
 from xspline.kernels import Block, Layout
 from xspline.spaces import Space
@@ -135,3 +136,23 @@ def close(values: Floats, expected: Floats, rtol: float = 1e-12, scale: float = 
     """Equal up to `rtol` of the largest entry, or of `scale` if that is larger; NaN where expected."""
     largest = max(scale, float(np.nanmax(np.abs(expected), initial=0.0)))
     np.testing.assert_allclose(values, expected, rtol=0.0, atol=rtol * largest)
+
+
+def functions_of_one_place(space: Space) -> np.ndarray:
+    """Coefficients of all functions with one value and one tangent plane at poles at ±90°: orthonormal columns.
+
+    Latitude and longitude, all the way round, come first. A tangent plane is what is nearest to cosine and sine.
+    """
+    lat, lon = space.features[:2]
+    poles = [x for x in lat.domain if abs(x) == 90.0]
+    if not poles:
+        return np.eye(space.size)
+    turn = np.linspace(0, 360, 8 * lon.size, endpoint=False)
+    waves = [np.ones((turn.size, 1)), np.stack([np.cos(np.deg2rad(turn)), np.sin(np.deg2rad(turn))], axis=1)]
+    held = []
+    for order, own in enumerate(waves):
+        known = np.linalg.lstsq(lon.design(turn), own)[0]
+        apart = np.eye(lon.size) - known @ np.linalg.pinv(known)
+        held += [np.kron(lat.design(np.array([pole]), order)[0], apart) for pole in poles]
+    single = null_space(np.concatenate(held), rcond=1e-9)
+    return np.kron(single, np.eye(space.size // len(single)))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.optimize import minimize_scalar
 from scipy.special import sph_harm_y
 
 import xspline as xs
 from benchmarks.contest.sets import points
+from tests.reference import functions_of_one_place
+from xspline.sums import Gram
 
 BASES = {"lat": xs.BSpline(23, domain=(-90, 90)), "lon": xs.BSpline(36, period=360.0)}
 
@@ -61,6 +65,129 @@ def test_a_field_has_one_value_at_a_pole(tmp_path: Path) -> None:
         assert float((values.max("lon") - values.min("lon")).max()) < 1e-10
     plane = data.spline.fit(BASES, fine=False, penalty=xs.Roughness("reml")).predict(pole)
     assert float((plane.max("lon") - plane.min("lon")).max()) > sigma / 10
+
+
+# Fewer than 13 functions of longitude have but a rough cosine, and no observations are within 10° of a pole.
+GRID = {"time": np.arange(6.0), "lat": np.arange(80, -81, -10.0), "lon": np.arange(0, 360, 15.0)}
+POLES = {"lat": xs.BSpline(9, domain=(-90, 90)), "lon": xs.BSpline(12, period=360.0)}
+TREND = POLES | {"time": xs.Polynomial(1)}
+TRUTHS = {
+    "smooth": lambda a, b: 15 * np.cos(a) ** 2 + 2 * np.cos(a) * np.cos(b),
+    "cone": lambda a, b: (
+        15 * np.cos(a) + 0 * b
+    ),  # as the wind of a solid rotation, with no tangent plane at a pole
+}
+
+
+def on_grid(truth: str, gaps: float = 0.0) -> xr.DataArray:
+    """The same field at all times, with noise."""
+    rng = np.random.default_rng(0)
+    values = TRUTHS[truth](np.deg2rad(GRID["lat"])[:, None], np.deg2rad(GRID["lon"]))
+    values = values + rng.normal(0, 0.05, (6, *values.shape))
+    values[rng.random(values.shape) < gaps] = np.nan
+    return xr.DataArray(values, GRID, list(GRID), name="u")
+
+
+class Constrained:
+    """Penalised least squares over all functions that are single-valued at the poles, in NumPy."""
+
+    def __init__(
+        self, space: xs.Space, data: xr.DataArray, strength: float, beside: np.ndarray | None = None
+    ) -> None:
+        names = [name for name in ("lat", "lon", "time") if name in data.dims]
+        values = data.transpose(*names).values
+        designs = [f.design(GRID[name]) for f, name in zip(space.features, names, strict=False)]
+        designs += [np.ones((len(GRID[name]), 1)) for name in names[len(designs) :]]
+        single = functions_of_one_place(space)
+        self.rows = functools.reduce(np.kron, designs) @ single
+        seen = np.isfinite(values.ravel())
+        rough = xs.Roughness({"sphere": strength}, geometry="sphere").gram(space)
+        rough = Gram(rough.terms[:3]).to_dense(space.frame)
+        self.penalty = single.T @ rough @ single
+        if beside is not None:
+            self.rows = np.column_stack([self.rows, beside])
+            self.penalty = np.pad(self.penalty, (0, 1))
+        y = values.ravel()[seen]
+        self.matrix = self.rows[seen].T @ self.rows[seen] + self.penalty
+        self.c = np.linalg.solve(self.matrix, self.rows[seen].T @ y)
+        self.deviance = np.sum((y - self.rows[seen] @ self.c) ** 2) + self.c @ self.penalty @ self.c
+        self.n = len(y)
+        self.shape, self.dims = values.shape, names
+
+    @property
+    def errors(self) -> np.ndarray:
+        """Those of the values over σ."""
+        return np.sqrt(np.sum(self.rows * np.linalg.solve(self.matrix, self.rows.T).T, axis=1)).reshape(
+            self.shape
+        )
+
+    @property
+    def likelihood(self) -> float:
+        """The restricted one, as its negative logarithm; constants alone cost nothing."""
+        penalised = np.linalg.eigvalsh(self.penalty)[1:]
+        both = np.linalg.slogdet(self.matrix)[1] - np.sum(np.log(penalised))
+        return ((self.n - 1) * np.log(self.deviance) + both) / 2
+
+
+@pytest.mark.parametrize("strength", [1e-3, 1e-6])
+@pytest.mark.parametrize("truth", TRUTHS)
+@pytest.mark.parametrize(
+    "space, gaps", [(TREND, 0.0), (TREND, 0.3), (POLES, 0.3)], ids=["product", "gaps", "batch"]
+)
+def test_one_value_at_a_pole_is_a_constraint_of_the_fit(
+    space: dict, gaps: float, truth: str, strength: float
+) -> None:
+    """Values, errors and draws are those of least squares, however weak the penalty and far the data."""
+    data = on_grid(truth, gaps)
+    field = data.spline.fit(space, penalty=xs.Roughness(strength, geometry="sphere"))
+    predicted = field.predict(data, stderr=True)
+    drawn = field.sample(400, seed=0).predict(data.isel(time=[0])).std("sample")
+    for t in range(6 if space is POLES else 1):
+        own = {"time": t} if space is POLES else {}
+        reference = Constrained(field.space, data.isel(own), strength)
+        sigma = float(field.summary().sigma.isel(own))
+        values, errors = (
+            predicted[name].isel(own).transpose(*reference.dims).values for name in ("u", "u_stderr")
+        )
+        exact = sigma * reference.errors
+        assert errors == pytest.approx(exact, rel=1e-3)
+        assert (
+            np.abs(values - (reference.rows @ reference.c).reshape(values.shape)).max() < 0.02 * exact.min()
+        )
+    spread = drawn / predicted.u_stderr.isel(time=[0])
+    assert 0.8 < float(spread.min()) and float(spread.max()) < 1.2
+
+
+@pytest.mark.parametrize("truth", TRUTHS)
+def test_the_likelihood_knows_the_constraint_at_poles(truth: str) -> None:
+    data = on_grid(truth).isel(time=0)
+    field = data.spline.fit(POLES, penalty=xs.Roughness("reml", geometry="sphere"))
+    chosen = np.log(field.summary()["lambda"].item())
+    best = minimize_scalar(
+        lambda rho: Constrained(field.space, data, np.exp(rho)).likelihood, (chosen - 1, chosen + 1)
+    )
+    assert chosen == pytest.approx(best.x, abs=0.01)
+
+
+@pytest.mark.parametrize("truth", TRUTHS)
+@pytest.mark.parametrize("dim", ["lon", "time"])
+def test_offsets_of_holders_know_the_constraint_at_poles(dim: str, truth: str) -> None:
+    """One holder has half of the places, or half of the times."""
+    data = on_grid(truth)
+    later = data[dim] >= data[dim][data.sizes[dim] // 2]
+    data = data + 0.5 * later
+    space = POLES | {"time": None}
+    parts = [
+        data.isel({dim: own}).rename("u").spline.statistics(space, holder=h)
+        for h, own in (("a", ~later), ("b", later))
+    ]
+    field = (parts[0] + parts[1]).solve(
+        xs.Roughness(1e-6, geometry="sphere"), reference="a", offsets="holders"
+    )
+    beside = later.broadcast_like(data).transpose("lat", "lon", "time").values.ravel()
+    reference = Constrained(field.space, data, 1e-6, beside)
+    offset, stderr = (float(field.offsets[name][1]) for name in ("offset", "stderr"))
+    assert offset == pytest.approx(reference.c[-1], abs=0.1 * stderr)
 
 
 @pytest.mark.slow

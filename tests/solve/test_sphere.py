@@ -101,7 +101,7 @@ def _variance(pairs: Floats, space: Space, lat: float) -> float:
 
 @pytest.mark.parametrize("space", [GLOBE, WAVES, OCEAN, YEARS], ids=["circle", "waves", "part", "time"])
 def test_the_log_determinant_is_that_of_the_eigenvalues(space: Space) -> None:
-    family = OnSphere(space, space.names)
+    family = OnSphere(space, space.names, 1e4)
     frame, values = space.frame, []
     for rho in np.random.default_rng(1).uniform(-2, 2, (2, len(family.parameters))):
         matrix = family.penalty(rho).gram(space).to_dense(frame)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -194,6 +195,7 @@ class Roughness(Penalty):
     _strength: float | str | tuple[tuple[str, float], ...]
     geometry: str | None
     where: Sea | None
+    _weight: float = field(default=1.0, compare=False)  # of the observations, see `bound`
 
     def __init__(
         self,
@@ -289,7 +291,8 @@ class Roughness(Penalty):
     def gram(self, space: Space) -> Gram:
         """Σ_j λ_j R_j ⊗ M_rest, R_j roughness and M_i mass matrices: a term for each smoothed coordinate.
 
-        On the sphere three terms come first, and the mass of latitude is weighted by its cosine.
+        On the sphere three terms come first, and the mass of latitude is weighted by its cosine. Two more are those of
+        its poles, where there are any, which do not hang on a strength.
         """
         strengths = self.strengths(space)
         mass = [integral(space, j, 0) for j in range(len(space.names))]
@@ -300,10 +303,12 @@ class Roughness(Penalty):
             rough_terms, weighted = sphere.factors(space, own)
             mass[own.latitude] = weighted
             if sphere.NAME in strengths:
-                for along in rough_terms:
+                scaled = [(along, strengths[sphere.NAME]) for along in rough_terms]
+                scaled += [(along, self._weight) for along in sphere.at_poles(space, own)]
+                for along, x in scaled:
                     product = mass.copy()
                     product[own.latitude], product[own.longitude] = along
-                    terms.append(scaled_term(product, strengths[sphere.NAME]))
+                    terms.append(scaled_term(product, x))
         for j, name in enumerate(space.names):
             if name in strengths:
                 factors = [factor for i, factor in enumerate(mass) if i not in {j, *masked}]
@@ -313,6 +318,16 @@ class Roughness(Penalty):
                     factors.append(roughness(space, j, self.order) if self.order else spline_mass(space, j))
                 terms.append(scaled_term(factors, strengths[name]))
         return Gram(tuple(terms))
+
+    def bound(self, gram: Gram, space: Space) -> Roughness:
+        """The penalty that is as strict at the poles as the weight of these statistics asks for."""
+        return self.at(sphere.weight_of(gram, space)) if self.geometry else self
+
+    def at(self, weight: float) -> Roughness:
+        """The penalty for observations of this weight, Σw."""
+        own = copy.copy(self)
+        object.__setattr__(own, "_weight", weight)
+        return own
 
     def obeyed(self, c: NDArray[np.float64], space: Space) -> NDArray[np.float64]:
         """Coefficients that are single-valued at the poles, where the sphere is smoothed."""

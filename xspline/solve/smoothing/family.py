@@ -16,7 +16,7 @@ from xspline.solve.kronecker.product import nearly_split
 from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of, spline_degrees
 from xspline.solve.penalties.sobolev import Sobolev
 from xspline.solve.penalties.space_time import SpaceTime
-from xspline.solve.penalties.sphere import sphere_of
+from xspline.solve.penalties.sphere import sphere_of, weight_of
 from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, candidates
 from xspline.solve.system import Choice
 from xspline.spaces import Space
@@ -61,7 +61,7 @@ def family_for(
             sphere_of(space, repr(requested))
         Roughness(1.0, requested.order, requested.geometry).strengths(space)  # has these derivatives
         if requested.geometry:
-            return OnSphere(space, names)
+            return OnSphere(space, names, weight_of(gram, space))
         if requested.where is not None:
             return OverSea(space, names, requested.order, requested.where)
         return SingleOrder(space, names, requested.order)

@@ -68,7 +68,9 @@ class Likelihood:
             return size
         if size > 1024:  # those that it does not know at all
             return int((matrix.diagonal(self.space.frame) == 0).sum())
-        return size - int(np.linalg.matrix_rank(matrix.to_dense(self.space.frame).reshape(size, size)))
+        terms = (Gram((term,)).to_dense(self.space.frame).reshape(size, size) for term in matrix.terms)
+        # Each by itself, as strengths may be far apart.
+        return size - int(np.linalg.matrix_rank(sum(x / (np.trace(x) or 1.0) for x in terms)))
 
     @single_threaded_blas()
     def maximum(self) -> tuple[Array, Array]:
