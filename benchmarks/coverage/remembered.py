@@ -3,12 +3,16 @@
 Shares of replicates whose interval of 95 %, 1.96 standard errors to each side, holds the true slope, which is none; all
 replicates are one fit, each a member of its batch with a ρ of its own. `lags=1` ends a series at each gap. Beside them
 are the mean of ρ and, of data at once in memory, the CPU time of the statistics over that of plain ones.
+
+Gaps that are longer than the steps that sums are kept of: runs of so many months with four missing between them, with
+the four steps of the default and with six, and whether the fit warns.
 """
 
 from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,6 +26,7 @@ from benchmarks.coverage import shares
 MONTHS = np.arange("1990-01", "2010-01", dtype="datetime64[M]").astype("datetime64[ns]")
 SEASON = xs.Polynomial(1) + xs.Fourier(1, "year")
 RHOS, GAPS, TRIES = (0.0, 0.5, 0.8, 0.95), (0.0, 0.15), 5
+RUNS, MISSING = (1, 2, 5, 20), 4  # months that are observed, and those after them that are not
 
 
 def noise(rng: np.random.Generator, rho: float, count: int) -> np.ndarray:
@@ -55,6 +60,19 @@ def coverage(rhos: Sequence[float], replicates: int) -> Iterator[tuple[object, .
             short, plain = (covered(data, errors)[0] for errors in (xs.AR1("time", lags=1), None))
             found = float(field.summary().ar1.mean())
             yield f"{gaps:.0%}", rho, *(shares.text(x) for x in (own, short, plain)), f"{found:.3f}"
+
+
+def long_gaps(rhos: Sequence[float], replicates: int) -> Iterator[tuple[object, ...]]:
+    for run in RUNS:
+        observed = xr.DataArray(np.arange(MONTHS.size) % (run + MISSING) < run, dims="time")
+        for rho in rhos:
+            data = simulated(rho, 0.0, replicates, 12).where(observed)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                own = covered(data, xs.AR1("time"))[0]
+            longer = covered(data, xs.AR1("time", lags=6))[0]
+            warns = any("followed by none within" in str(one.message) for one in told)
+            yield run, rho, shares.text(own), "yes" if warns else "no", shares.text(longer)
 
 
 def seconds(call: Callable[[], Any]) -> float:
@@ -98,5 +116,7 @@ def tables(replicates: int, *, quick: bool) -> None:
     title = f"coverage of a trend, {replicates} replicates each"
     header = ("missing", "rho", "AR1", "AR1, lags=1", "independent", "mean of rho found")
     measure.table(title, header, coverage(RHOS[::2] if quick else RHOS, replicates))
+    header = ("months in a run", "rho", "AR1", "warns", "AR1, lags=6")
+    measure.table("gaps of four months", header, long_gaps(RHOS[1:2] if quick else RHOS[1:], replicates))
     header = ("data", "plain, ns a value", "AR1, ns a value", "ratio")
     measure.table("cost of the statistics", header, costs(24 if quick else 100))
