@@ -284,8 +284,8 @@ def _robust(fit: Fit) -> Iterator[Finding]:
 def _long_gaps(fit: Fit) -> Iterator[Finding]:
     """Gaps that errors would be remembered across, and that are longer than the steps that sums are kept of.
 
-    Of 240 months with gaps after every 20th, trends are held in 93 and 79 % where a third and three quarters of an error
-    last over them, with `lags` as long as the gaps in 95 and 94 % (`python -m benchmarks coverage --parts ar1`).
+    Of 240 months with gaps after every 20th, trends are held in 93 and 79 % where .33 and .77 of an error last over
+    them, with `lags` as long as the gaps in 95 and 94 % (`python -m benchmarks coverage --parts ar1`).
     """
     memory = fit.statistics.total(fit.name).memory
     if fit.rho is None or memory is None:
