@@ -107,9 +107,10 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
                 "keep one, or merge statistics of some data first"
             )
         if (name, False) not in self._totals:
-            ordered = sorted(self.parts, key=lambda part: part.digest)
+            several = len(self.parts) > 1
+            ordered = sorted(self.parts, key=lambda part: part.digest) if several else self.parts
             parts = [part.sums[name] for part in ordered]
-            self._totals[name, False] = Sums.merge(parts, self.space.frame)
+            self._totals[name, False] = Sums.merge(parts, self.space.frame) if several else parts[0]
         return self._totals[name, False]
 
     def _complete(self, name: str) -> Sums:

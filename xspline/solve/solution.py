@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
+from xspline.solve.batch import distinct
 from xspline.solve.costs import Resources
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.device import gpu_room
@@ -90,8 +91,9 @@ def solve(
     matrix = penalty.bound(sums.gram, space).gram(space)
     e = functools.reduce(np.multiply, np.ix_(*frame.constant))
     lifted = e.shape + (1,) * sums.reference.ndim
-    penalised = matrix.matvec(e, frame).reshape(lifted) * sums.reference
-    rhs = sums.full_moment(frame) - penalised
+    rhs = sums.full_moment(frame)
+    if matrix.terms:
+        rhs = rhs - matrix.matvec(e, frame).reshape(lifted) * sums.reference
     observations = int(sums.count.max(initial=0))
     with told(f"solving for {space.size} coefficients"):
         if factorisation is None:
@@ -153,13 +155,14 @@ def condition_bound(sums: Sums, space: Space, factorisation: Factorisation) -> A
     """
     axes = tuple(range(len(space.shape)))
     masses = Gram((tuple(mass(space, j) for j in axes),)).diagonal(space.frame)
-    diagonal = sums.gram.diagonal(space.frame)
+    systems, index = distinct(sums.gram)
+    scale = systems.diagonal(space.frame)
     # Members without observations are not determined: their log-determinant is NaN.
-    scale = np.where(diagonal > 0, diagonal, 1.0)
-    shares = np.sum(masses.reshape(masses.shape + (1,) * sums.weight.ndim) / scale, axis=axes)
-    logdet = factorisation.logdet() - np.sum(np.log(scale), axis=axes)
+    np.copyto(scale, 1.0, where=scale <= 0)
+    shares = np.sum(masses[..., None] / scale, axis=axes)
+    logdet = factorisation.logdet() - np.sum(np.log(scale, out=scale), axis=axes)[index]
     with np.errstate(over="ignore"):
-        return np.asarray(sums.weight * shares * np.exp(1.0 - logdet))
+        return np.asarray(sums.weight * shares[index] * np.exp(1.0 - logdet))
 
 
 def _solved(
@@ -175,10 +178,10 @@ def _solved(
     """The factorisation and, with a right-hand side [K.., b..], its solution: each factor is made once for both."""
     frame = space.frame
     resources = resources or Resources.here()
-    flat_batch = (*frame.sizes, math.prod(gram.batch))
-    observed = gram.diagonal(frame) > 0
+    systems, index = distinct(gram)
+    observed = np.asarray(systems.diagonal(frame) > 0)
     if not observed.any():
-        raise nothing_determined(space, observed.reshape(flat_batch))
+        raise nothing_determined(space, observed[..., index.ravel()])
     choices = candidates(gram, penalty, frame, solver, exact=exact, resources=resources)
     failed = ""
     for choice in choices:
@@ -192,15 +195,18 @@ def _solved(
             if last:
                 raise
             failed = f"; {choice.name} did not converge"
-    determined = system.determined & observed.any(axis=tuple(range(len(frame.sizes))))
+    some = np.asarray(observed.any(axis=tuple(range(len(frame.sizes)))))
+    determined = system.determined & some[index]
     if not determined.any():
-        observed = observed.reshape(flat_batch)
+        observed = observed[..., index.ravel()]
         penalised = bool(penalty.terms)
         raise nothing_determined(
             space, observed, system.weakest, penalised=penalised, observations=observations
         )
     choice = replace(choice, reason=choice.reason + failed)
-    return Factorisation(choice, system, determined), np.where(determined, solved, np.nan)
+    if rhs is not None and not determined.all():
+        np.copyto(solved, np.nan, where=~determined)
+    return Factorisation(choice, system, determined), solved
 
 
 def _system(

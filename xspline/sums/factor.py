@@ -136,6 +136,12 @@ class Factor:
         """
         if (own := self.padded(frame)) is not self:
             return own.apply(v, frame, positions)
+        if self._is_one_full_matrix(frame):
+            matrix = self.to_dense(frame)
+            matrix = matrix.reshape(matrix.shape[:2])
+            vectors = v.reshape(math.prod(v.shape[: positions[0]]), len(matrix), -1)
+            # Not a product of BLAS, whose last bits depend on its threads.
+            return np.asarray(np.einsum("ij,ajb->aib", matrix, vectors)).reshape(v.shape)
         # How far pairs reach around the circle: only on a periodic axis that the window covers.
         geometry = zip(self.axes, self.window, self.offsets, strict=True)
         tails = tuple(
@@ -161,6 +167,11 @@ class Factor:
                 line[(*before, slice(tail))] += out[(*before, slice(-tail, None))]
                 out = line
         return out
+
+    def _is_one_full_matrix(self, frame: Frame) -> bool:
+        """Whether it couples all functions of one axis, the same for the whole batch: of a trend with a cycle, say."""
+        shared = all(extent == 1 for extent in self.batch)
+        return shared and len(self.axes) == 1 and self.offsets == self.sizes(frame) == lengths(self.window)
 
     def diagonal(self) -> Array:
         """Entries with i = j, on the window: [k.., b..]."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import string
 import sys
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -227,8 +228,9 @@ class Sums:
 
         c, [K.., b..], are coefficients of the field minus r, see `centred`.
         """
-        axes = tuple(range(len(self.window)))
-        linear = np.sum(self.moment * take(c, self.window, frame.sizes), axis=axes)
+        letters = string.ascii_letters[: len(self.window)]
+        own = take(c, self.window, frame.sizes)
+        linear = np.einsum(f"{letters}...,{letters}...->...", self.moment, own)
         quadratic = self.gram.with_batch_axes(self.batch_ndim).form(c, frame)
         return np.asarray(self.power - 2 * linear + quadratic)
 

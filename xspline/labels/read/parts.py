@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,18 +19,25 @@ from xspline.sums import Sums
 class Part:
     """One holder's contribution: a Sums for each variable, named by the digest of contents and holder."""
 
-    digest: str
     holder: str
     sums: Mapping[str, Sums]
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, sums: Mapping[str, Sums], holder: str | None, provenance: Mapping[str, Any]) -> Part:
-        """Make a part; its digest is the SHA-256 of the holder's name and of the contents of its sums."""
-        name = "" if holder is None else str(holder)
-        text = "\n".join([name, *(f"{variable} {s.digest()}" for variable, s in sorted(sums.items()))])
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        return cls(digest, name, dict(sums), dict(provenance))
+        """Make a part with contents of its own."""
+        return cls("" if holder is None else str(holder), dict(sums), dict(provenance))
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the holder's name and of the contents of its sums, empty while these are lazy.
+
+        It is made once asked for: a fit needs none.
+        """
+        if not all(isinstance(s, Sums) for s in self.sums.values()):
+            return ""
+        contents = (f"{variable} {s.digest()}" for variable, s in sorted(self.sums.items()))
+        return hashlib.sha256("\n".join([self.holder, *contents]).encode()).hexdigest()
 
     def describe(self) -> str:
         """Return ``'west' (3f2a…)`` for messages."""
@@ -59,7 +67,7 @@ def part_of(
     }
     by_name = dict(zip(data, sums, strict=True))
     if not all(isinstance(s, Sums) for s in sums):
-        return Part("", holder or "", by_name, provenance)
+        return Part(holder or "", by_name, provenance)
     return checked_part(data, by_name, holder, provenance)
 
 

@@ -62,12 +62,14 @@ class DissectionCholesky(Cholesky):
         return int(sum(panel.nbytes for panel in self.factor)) + self.tree.nbytes
 
     def solve(self, rhs: Array, which: Which | None = None) -> Array:
-        x = np.take(rhs, self.tree.order, axis=0) / self.scale[:, None]
+        x = np.take(rhs, self.tree.order, axis=0)
+        x /= self.scale[:, None]
         for node, panel in zip(self.tree.nodes, self.factor, strict=True):
             if node.pivots:
                 own = x[node.first : node.stop]
                 divide(own.T, panel[: node.pivots], transposed=True)
-                x[node.boundary] -= panel[node.pivots :] @ own
+                if len(node.boundary):
+                    x[node.boundary] -= panel[node.pivots :] @ own
         return self._backward(x)
 
     def apply_inverse_sqrt(self, z: Array, which: Which | None = None) -> Array:
@@ -78,10 +80,12 @@ class DissectionCholesky(Cholesky):
         for node, panel in zip(reversed(self.tree.nodes), reversed(self.factor), strict=True):
             if node.pivots:
                 own = x[node.first : node.stop]
-                own -= panel[node.pivots :].T @ x[node.boundary]
+                if len(node.boundary):
+                    own -= panel[node.pivots :].T @ x[node.boundary]
                 divide(own.T, panel[: node.pivots], transposed=False)
+        x /= self.scale[:, None]
         out = np.empty_like(x)
-        out[self.tree.order] = x / self.scale[:, None]
+        out[self.tree.order] = x
         return out
 
     def inverse_pairs(self, ordering: Ordering) -> Array:

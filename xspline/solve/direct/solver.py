@@ -168,19 +168,24 @@ class Direct(DirectSystem):
         columns, which, shape = columns_of(rhs, self.frame.sizes, self.index)
         flat = columns.reshape(ordering.size, -1) if self.in_fronts else ordering.flatten(columns)
         out = np.empty_like(flat)
-        own: list[Any] = [slice(None)]  # columns of each slab
+        order = np.arange(len(which))
         if len(self.slabs) > 1:
-            order = np.argsort(which, kind="stable")
-            own = np.split(order, np.searchsorted(which[order], [slab.first for slab in self.slabs[1:]]))
+            order = np.argsort(which.astype(np.min_scalar_type(self.count)), kind="stable")
+        own = np.split(order, np.searchsorted(which[order], [slab.first for slab in self.slabs[1:]]))
+        cached = self.resources.costs.slab_numbers
+        step = cached // min(ordering.size, math.isqrt(cached))  # a solve goes over its columns several times
 
         def fill(slab: Slab, factors: Factors) -> None:
-            mine = own[slab.number]
-            if np.any(factors.determined):
-                out[:, mine] = answer(factors, flat[:, mine], which[mine] - slab.first)
-            else:
-                out[:, mine] = np.nan
+            columns = own[slab.number]
+            determined = bool(np.any(factors.determined))
+            for first in range(0, len(columns), step):
+                some = columns[first : first + step]
+                adjacent = some[-1] - some[0] == len(some) - 1
+                mine = slice(some[0], some[-1] + 1) if adjacent else some
+                known = answer(factors, flat[:, mine], which[mine] - slab.first) if determined else np.nan
+                out[:, mine] = known
 
-        self._each([slab for slab in self.slabs if which[own[slab.number]].size], fill)
+        self._each([slab for slab in self.slabs if len(own[slab.number])], fill)
         return (out if self.in_fronts else ordering.unflatten(out)).reshape(shape)
 
     def _of_inverses(self, answer: Callable[[Slab, Array], Array]) -> Array:
