@@ -145,7 +145,8 @@ class Memory:
 
     Attributes
     ----------
-    lagged : D_m, m = 1, …, lags; so many P_m, of pairs between parts; U_m from m = 2 on, and U_∞; see above.
+    lagged : D_m, m = 1, …, lags; so many P_m, of pairs between parts; U_m from m = 2 on, and U_∞; see above. Those
+        of no pairs are zero, one for the whole batch.
     edges : what other parts may follow; empty once all are there.
     """
 
@@ -163,12 +164,23 @@ class Memory:
         lagged = tuple(type(slot[0]).merge(slot, frame) for slot in slots)
         return Memory(self.series, lagged, sum((other.edges for other in known), self.edges))
 
-    def concatenate(self, others: Sequence[Memory], axis: int, frame: Frame) -> Memory:
-        """Return this and those that differ along a batch axis side by side."""
-        slots = zip(self.lagged, *(other.lagged for other in others), strict=True)
-        lagged = tuple(type(slot[0]).concatenate(slot, axis, frame) for slot in slots)
+    def concatenate(
+        self, others: Sequence[Memory], axis: int, extents: Sequence[int], frame: Frame
+    ) -> Memory:
+        """Return this and those that differ along a batch axis, of these extents, side by side."""
+        lagged = []
+        for slot in zip(self.lagged, *(other.lagged for other in others), strict=True):
+            if not any(own.gram.terms for own in slot):
+                lagged.append(slot[0])
+                continue
+            kind, before, after = type(slot[0]), (1,) * axis, (1,) * (slot[0].batch_ndim - axis - 1)
+            none = (kind.zero(frame, (*before, extent, *after)) for extent in extents)
+            parts = [own if own.gram.terms else zero for own, zero in zip(slot, none, strict=True)]
+            lagged.append(kind.concatenate(parts, axis, frame))
         edges = sum((other.edges for other in others), self.edges)
-        return Memory(self.series, lagged, tuple(folded(edges, self.series, self.series.batch_axes[axis])))
+        return Memory(
+            self.series, tuple(lagged), tuple(folded(edges, self.series, self.series.batch_axes[axis]))
+        )
 
     @property
     def nbytes(self) -> int:

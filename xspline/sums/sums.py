@@ -167,9 +167,8 @@ class Sums:
         gram = Gram.concatenate([part.gram for part in parts], axis, extents, frame)
         tally = Tally.merge(part.tally for part in parts)
         first, *others = (part.memory for part in parts)
-        memory = (
-            None if first is None else first.concatenate([m for m in others if m is not None], axis, frame)
-        )
+        beside = [memory for memory in others if memory is not None]
+        memory = None if first is None else first.concatenate(beside, axis, extents, frame)
         return Sums(window, gram, moment, power, weight, count, reference, tally, memory)
 
     @property

@@ -148,10 +148,14 @@ class _Pairs:
         total = total.reshape(*total.shape[:at], len(entries), entries.shape[2], *total.shape[at + 1 :])
         yield from np.moveaxis(total, at, 0)
 
-    def merged(self, known: tuple[Sums, ...] = (), batch: tuple[int, ...] = ()) -> tuple[Sums, ...]:
-        """Return the sums of each slot, with those that were `known` before; Σw of differences is none."""
+    def merged(self, known: tuple[Sums, ...] = ()) -> tuple[Sums, ...]:
+        """Return the sums of each slot, with those that were `known` before; Σw of differences is none.
+
+        A slot without pairs is zero, of one number for the whole batch.
+        """
         frame = self.space.frame
-        before = known or (Sums.zero(frame, batch),) * len(self.slots)
+        nothing = Sums.zero(frame, (1,) * len(self.series.batch_axes))
+        before = known or (nothing,) * len(self.slots)
         slots = zip(before, self.slots, strict=True)
         return tuple(Sums.merge([s for s in (a, *own) if s.gram.terms] or [a], frame) for a, own in slots)
 
@@ -160,7 +164,7 @@ def remembered(block: Block, plain: Sums, space: Space, series: Series) -> Memor
     """Return the sums over pairs of a block, whose series is one coordinate's axis, beside its `plain` ones."""
     pairs = _Pairs(space, series)
     if 0 in block.values.shape:
-        return Memory(series, pairs.merged(batch=plain.batch))
+        return Memory(series, pairs.merged())
     values = to_host(np.ma.filled(block.values, np.nan) if np.ma.isMA(block.values) else block.values)
     values = values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
     start = block.start or (0,) * values.ndim
@@ -174,7 +178,7 @@ def remembered(block: Block, plain: Sums, space: Space, series: Series) -> Memor
     used = _along(space.features[series.coefficient].locate(x)[0] >= 0, (series.axis,), values.ndim)
     used = used & np.expand_dims(weight > 0, series.axis) & np.isfinite(edge.values)
     edge = replace(edge, values=np.where(used, edge.values, np.nan))
-    return Memory(series, pairs.merged(batch=plain.batch), (edge,))
+    return Memory(series, pairs.merged(), (edge,))
 
 
 def _along(array: Array, axes: tuple[int, ...], ndim: int) -> Array:
