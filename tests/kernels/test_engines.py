@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests import reference
 from tests.devices import Device
-from tests.kernels.cases import CASES, SPACE, Case, block
-from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
+from tests.kernels.cases import CASES, SPACE, block
 from tests.sums.cases import partitions
-from xspline.kernels import Block, accumulate, evaluate
+from xspline.kernels import Block, accumulate
 from xspline.sums import Sums
 
 
@@ -62,19 +59,3 @@ def test_tallies_of_a_device(device: Device) -> None:
     assert_same(sums, accumulate(built, layout, SPACE))
     assert sums.tally.infinity == (3, 4, 5)
     assert sums.tally.bad_weight == (2, 0, 1)  # at (2, 0, 0) is no value
-
-
-def assert_engines_agree(function: Callable[..., Any], array: np.ndarray, case: Case, device: Device) -> None:
-    """Both engines, and an array that NumPy cannot read, give the same values and derivatives."""
-    coordinates = case.coordinates(np.random.default_rng(1))
-    for orders in ((0, 0, 0), (1, 0, 2)):
-        where = (coordinates, case.layout, SPACE, orders)
-        expected = function(array, *where)
-        reference.close(function(array, *where, engine="namespace", slab=100), expected)
-        reference.close(device.get(function(device.put(array), *where)), expected)
-
-
-@pytest.mark.parametrize("name", EVALUABLE)
-def test_evaluation_in_three_namespaces(name: str, device: Device) -> None:
-    case = EVALUABLE[name]
-    assert_engines_agree(evaluate, coefficients_for(case, np.random.default_rng(0)), case, device)
