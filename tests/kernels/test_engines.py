@@ -11,7 +11,9 @@ from tests import reference
 from tests.devices import Device
 from tests.kernels.cases import CASES, SPACE, block
 from tests.sums.cases import partitions
-from xspline.kernels import Block, accumulate
+from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.kernels.engines import engine_of_size
+from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
 
 
@@ -59,3 +61,14 @@ def test_tallies_of_a_device(device: Device) -> None:
     assert_same(sums, accumulate(built, layout, SPACE))
     assert sums.tally.infinity == (3, 4, 5)
     assert sums.tally.bad_weight == (2, 0, 1)  # at (2, 0, 0) is no value
+
+
+@pytest.mark.parametrize(
+    ("functions", "count", "engine"),
+    [(8, 1000, "namespace"), (8, 10_000_000, None), (20_000, 100_000, None)],
+    ids=["few", "many values", "many cells"],
+)
+def test_the_whole_problem_decides(functions: int, count: int, engine: str | None) -> None:
+    space = Space({"x": BSpline(functions, domain=(0.0, 1.0))})
+    values, layout = np.zeros(2), Layout((Group((0,), (0,)),))  # a block of it may be small
+    assert engine_of_size(values, layout, space, (count,)) == engine
