@@ -24,10 +24,10 @@ from tests.execution.cases import (
     counted_computes,
     grid,
     limits,
+    peak_of,
     positions,
     values,
 )
-from tests.execution.memory import peak_of
 from xspline.execution import Plan, Source, lazy_sums, plan, sums
 from xspline.execution.dask_api import Task
 from xspline.solve import Resources
