@@ -662,11 +662,9 @@ def _read(
     holders, bounds = holders_of(holder, data), bounds_of(data, support, coordinates)
     if isinstance(given, Space):
         agreed = given.described_by(axes)
-    elif bounds:
+    else:
         extents = {name: ends for name, ends in extents.items() if name not in bounds}
         agreed = space_over(given, coordinates, axes, extents, partial(range_of_cells, bounds))
-    else:
-        agreed = space_over(given, coordinates, axes, extents)
     observed = observations_of(variables, coordinates, agreed, pooled, weights, holders, bounds)
     agreed = agreed.coupling(observed[0].in_cells(agreed).coupled)
     # Where bases are defaults, what they do not span is batch.

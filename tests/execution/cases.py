@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client
 
 from xspline import execution
 from xspline.execution import Limits, Source
@@ -140,3 +142,28 @@ def assert_same(actual: Sums, expected: Sums, where: Space, tolerance: float = 1
 
 def chunked(array: np.ndarray, chunks: Any) -> da.Array:
     return da.from_array(array, chunks=chunks)
+
+
+# Peak memory of a worker process, measured (Linux)
+
+RESET = Path("/proc/self/clear_refs")
+
+
+def reset_peak() -> None:
+    gc.collect()
+    RESET.write_text("5")
+
+
+def resident() -> tuple[int, int]:
+    """Peak since the reset, and now, in bytes."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return tuple(1024 * int(lines[name].split()[0]) for name in ("VmHWM", "VmRSS"))  # type: ignore[return-value]
+
+
+def peak_of(worker: Client, run: Callable[[], Any]) -> int:
+    """Bytes that the one worker of a cluster needs for `run` above what it holds before."""
+    worker.run(reset_peak)
+    ((_, idle),) = worker.run(resident).values()
+    run()
+    ((peak, _),) = worker.run(resident).values()
+    return peak - idle

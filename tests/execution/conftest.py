@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from distributed import Client, LocalCluster
 
-from tests.execution.memory import RESET
+from tests.execution.cases import RESET
 
 
 @pytest.fixture(scope="module")

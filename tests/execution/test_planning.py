@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from dask.callbacks import Callback
 from distributed import Client
 
 from tests.execution.cases import (
@@ -23,16 +24,16 @@ from tests.execution.cases import (
     counted_computes,
     grid,
     limits,
+    peak_of,
     positions,
     values,
 )
-from tests.execution.memory import peak_of
 from xspline.execution import Plan, Source, lazy_sums, plan, sums
 from xspline.execution.dask_api import Task
 from xspline.solve import Resources
 from xspline.solve.select import candidates
 from xspline.spaces import BSpline, Space
-from xspline.sums import Gram
+from xspline.sums import Gram, HolderSums, Sums
 
 TERA = (14_600, 720, 1440)
 
@@ -210,3 +211,19 @@ def test_workers_need_no_more_than_projected_on_a_large_store(
     worker: Client, tmp_path: Path, chunk: int, gaps: bool, packed: bool
 ) -> None:
     assert_projected(worker, tmp_path / "y.zarr", 300, chunk, gaps, packed)
+
+
+@pytest.mark.parametrize("gaps", ["none", "static", "any"])
+def test_the_plan_says_what_is_moved(gaps: str) -> None:
+    """Bytes that tasks hand to other tasks: of all sums but the last ones."""
+    for source in (grid(chunked(values(gaps=gaps), (5, 7, 6))), grid(Array(values(gaps=gaps), (5, 7, 6)))):
+        sizes: list[int] = []
+
+        def note(key: Any, result: Any, *_: Any, sizes: list[int] = sizes) -> None:
+            if isinstance(result, Sums | HolderSums):
+                sizes.append(result.nbytes)
+
+        with Callback(posttask=note):
+            total = lazy_sums(source, SPACE).compute(scheduler="synchronous")
+        moved = sum(sizes) - total.nbytes
+        assert moved <= rows(plan(source, SPACE))[gaps].moved_bytes <= 1.5 * moved + 4096

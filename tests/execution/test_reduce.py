@@ -13,14 +13,13 @@ import pytest
 import xarray as xr
 from distributed import Client
 
-from tests.execution.memory import peak_of
 from tests.sums.cases import partitions
 from xspline.execution import Source, evaluate, lazy_sums, sums
 from xspline.execution.dask_api import Task
 from xspline.spaces import Space
 from xspline.sums import Sums
 
-from .cases import GRID, SHAPE, SPACE, Array, Endless, assert_same, chunked, grid, positions, values
+from .cases import GRID, SHAPE, SPACE, Array, Endless, assert_same, chunked, grid, peak_of, positions, values
 
 
 def summed(source: Source, where: Space = SPACE, **kwargs: Any) -> Sums:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests import reference
 from tests.devices import Device
-from tests.kernels.cases import CASES, SPACE, Case, block
-from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
+from tests.kernels.cases import CASES, SPACE, block
 from tests.sums.cases import partitions
-from xspline.kernels import Block, accumulate, evaluate
+from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.kernels.engines import engine_of_size
+from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
 
 
@@ -64,17 +63,12 @@ def test_tallies_of_a_device(device: Device) -> None:
     assert sums.tally.bad_weight == (2, 0, 1)  # at (2, 0, 0) is no value
 
 
-def assert_engines_agree(function: Callable[..., Any], array: np.ndarray, case: Case, device: Device) -> None:
-    """Both engines, and an array that NumPy cannot read, give the same values and derivatives."""
-    coordinates = case.coordinates(np.random.default_rng(1))
-    for orders in ((0, 0, 0), (1, 0, 2)):
-        where = (coordinates, case.layout, SPACE, orders)
-        expected = function(array, *where)
-        reference.close(function(array, *where, engine="namespace", slab=100), expected)
-        reference.close(device.get(function(device.put(array), *where)), expected)
-
-
-@pytest.mark.parametrize("name", EVALUABLE)
-def test_evaluation_in_three_namespaces(name: str, device: Device) -> None:
-    case = EVALUABLE[name]
-    assert_engines_agree(evaluate, coefficients_for(case, np.random.default_rng(0)), case, device)
+@pytest.mark.parametrize(
+    ("functions", "count", "engine"),
+    [(8, 1000, "namespace"), (8, 10_000_000, None), (20_000, 100_000, None)],
+    ids=["few", "many values", "many cells"],
+)
+def test_the_whole_problem_decides(functions: int, count: int, engine: str | None) -> None:
+    space = Space({"x": BSpline(functions, domain=(0.0, 1.0))})
+    values, layout = np.zeros(2), Layout((Group((0,), (0,)),))  # a block of it may be small
+    assert engine_of_size(values, layout, space, (count,)) == engine

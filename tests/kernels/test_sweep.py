@@ -1,4 +1,7 @@
-"""The sweep over a grid: the same sums as its definition, and the same structure, where it applies."""
+"""The sweep over a grid: the same sums as its definition, and the same structure, where it applies.
+
+The kernels of a GPU are run by the host's compiler.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from array_api_compat import is_cupy_array
+from array_api_compat import numpy as namespace
 
+from tests import host_kernels
 from tests.devices import Device
 from tests.kernels.cases import FLOATS, LAT, LON, MASKS, SPACE, TIME, grid, masked
 from tests.kernels.test_engines import assert_same, moved
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.kernels.compiled import contraction
+from xspline.kernels.device.cuda import CudaSweeper
 from xspline.kernels.engines import choose_engine
-from xspline.kernels.sweep import Sweep
+from xspline.kernels.passes import sums_of
+from xspline.kernels.sweep import CompiledSweeper, Sweep
 from xspline.kernels.walk import Walk
+from xspline.sums import Sums
+
+COMPILED = pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C++ compiler")
 
 SWEPT = {
     "time, lat, lon": (grid(TIME, LAT, LON), (5, 22, 300)),  # more columns than a tile
@@ -85,3 +95,61 @@ def test_any_type_of_values_in_any_order_of_memory(dtype: str) -> None:
         assert_same(accumulate(replace(data, values=values), layout, SPACE), expected)
     if hasattr(contraction.sweep, "signatures"):
         assert len(contraction.sweep.signatures) <= 2  # float32 and float64
+
+
+# The kernels of a GPU
+
+
+def sweeper(**sizes) -> CudaSweeper:
+    return CudaSweeper(namespace, "cpu", host_kernels.compiled, **sizes)
+
+
+def swept(name: str, mask: str, dtype: str, index: int | None = None, limit: int = 1 << 25, **sizes) -> Sums:
+    """Sums by the kernels of a GPU."""
+    block, layout = built(name, mask, dtype)
+    walked = walk(block, layout, limit)
+    index = Sweep.of(walked).index if index is None else index
+    return sums_of(walked, Sweep(walked, index, sweeper(**sizes)).result())
+
+
+@COMPILED
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", SWEPT)
+def test_kernels_of_a_gpu_give_the_sums_of_the_definition(name: str, mask: str) -> None:
+    for dtype in ("f4", "f8"):
+        expected = accumulate(*built(name, mask, dtype), SPACE, engine="namespace")
+        assert_same(swept(name, mask, dtype), expected)
+
+
+@COMPILED
+@pytest.mark.parametrize("name", ["members first", "pixels", "scalar time"])
+def test_any_tiles_groups_and_slabs(name: str) -> None:
+    block, layout = built(name, "random", "f4")
+    expected = accumulate(block, layout, SPACE, engine="namespace")
+    axes = enumerate(walk(block, layout).slab_axes)
+    along = [i for i, axis in axes if len(axis.axes) == 1 == len(axis.coefficient_axes)]
+    for rows, index in itertools.product((1, 3, 7), along):
+        sizes = {"held_sums": 2, "tile_rows": (rows, rows)}
+        assert_same(swept(name, "random", "f4", index, limit=2000, **sizes), expected)
+
+
+@COMPILED
+def test_more_tiles_than_a_launch_has_blocks() -> None:
+    expected = accumulate(*built("lat, lon, time", "random", "f4"), SPACE, engine="namespace")
+    assert_same(swept("lat, lon, time", "random", "f4", tile_rows=(1, 1), grid=2), expected)
+
+
+@COMPILED
+@pytest.mark.parametrize("name", ["time, lat, lon", "lat, lon, time"])
+def test_host_and_gpu_sweep_lines_alike(name: str) -> None:
+    block, layout = built(name, "random", "f4")
+    walked = walk(block, layout)
+    index = Sweep.of(walked).index
+    rows = walked.rows(index, (0, walked.lengths[index]))
+    values = block.values.reshape(rows.count, -1)[None, :, :40]
+    values = np.ascontiguousarray(values)
+    sweepers = (CompiledSweeper(), sweeper())
+    host, gpu = (which.sweep(values, 3, 30, rows, 280.0) for which in sweepers)
+    np.testing.assert_array_equal(gpu.count, host.count)
+    np.testing.assert_allclose(gpu.power, host.power, rtol=1e-13)
+    np.testing.assert_allclose(gpu.sums, host.sums, rtol=0, atol=1e-12 * np.abs(host.sums).max())

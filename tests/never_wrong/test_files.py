@@ -1,12 +1,17 @@
-"""What opens is what was written, bit for bit; anything else is one clear error."""
+"""What opens is what was written, bit for bit; anything else is one clear error.
+
+A file or store takes its name once all of it is written; whatever fails before leaves what was there.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +34,8 @@ CONTENTS = ("field", "statistics")
 OPEN: dict[str, Callable[..., Any]] = {"field": xs.open_field, "statistics": xs.open_statistics}
 
 
-def write(what: Any, path: Path, **kwargs: Any) -> Path:
-    what.to_zarr(path, **kwargs) if path.suffix == ".zarr" else what.to_netcdf(path, **kwargs)
+def write(what: Any, path: Any, **kwargs: Any) -> Any:
+    what.to_zarr(path, **kwargs) if Path(path).suffix == ".zarr" else what.to_netcdf(path, **kwargs)
     return path
 
 
@@ -205,6 +210,61 @@ def test_what_is_not_a_file_of_ours_says_so(made: dict[str, Any], tmp_path: Path
     sst(months=2).to_netcdf(tmp_path / "data.nc")
     with pytest.raises(ValueError, match="this is not a file of xspline field"):
         xs.open_field(tmp_path / "data.nc")
+
+
+# Written whole or not at all
+
+
+@pytest.fixture(scope="module")
+def statistics() -> xs.Statistics:
+    data = sst(months=12, gaps=0.3)
+    return data.spline.statistics(data.spline.space(lat=9, lon=9, time=9), holder="a")
+
+
+@contextmanager
+def little_room(nbytes: int) -> Iterator[None]:
+    """Let this process write no file larger than that: a full disk, as the system reports it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("name", ["fit.zarr", "fit.nc"])
+def test_nothing_is_there_when_writing_fails(statistics: xs.Statistics, tmp_path: Path, name: str) -> None:
+    with little_room(10_000), pytest.raises((OSError, RuntimeError), match=r"(?i)file too large|error"):
+        write(statistics, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["fit.zarr", "fit.nc"])
+def test_what_was_there_stays_when_writing_fails(
+    statistics: xs.Statistics, tmp_path: Path, name: str
+) -> None:
+    write(statistics, tmp_path / name)
+    with little_room(10_000), pytest.raises((OSError, RuntimeError), match=r"(?i)file too large|error"):
+        write(statistics.collapse("b"), tmp_path / name, mode="w")
+    assert xs.open_statistics(tmp_path / name).holders == ("a",)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["fit.zarr", "fit.nc"])
+def test_writing_again_replaces(statistics: xs.Statistics, tmp_path: Path, name: str) -> None:
+    write(statistics, tmp_path / name)
+    write(statistics.collapse("b"), str(tmp_path / name), mode="w")
+    assert xs.open_statistics(tmp_path / name).holders == ("b",)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_store_is_not_replaced_unless_asked(statistics: xs.Statistics, tmp_path: Path) -> None:
+    statistics.to_zarr(tmp_path / "a.zarr")
+    with pytest.raises(FileExistsError, match=r"already contains data|is not empty"):
+        statistics.to_zarr(tmp_path / "a.zarr")
+    statistics.collapse("b").to_zarr(tmp_path / "a.zarr", group="b")
+    assert xs.open_statistics(tmp_path / "a.zarr").holders == ("a",)
+    assert xs.open_statistics(tmp_path / "a.zarr", group="b").holders == ("b",)
 
 
 # While another process writes

@@ -1,4 +1,7 @@
-"""The first fit on a machine: what it compiles and says, and that no cache can stop it."""
+"""The first fit on a machine: what it compiles and says, and that no cache can stop it.
+
+One of few values waits for no compiler: numba is not even imported.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,19 @@ print(json.dumps({
     "digest": field.coefficients.values.tobytes().hex()[:4000],
     "warnings": [[w.category.__name__, str(w.message), w.filename] for w in caught],
 }))
+"""
+
+FEW = """
+import sys, numpy as np, xarray as xr, xspline
+rng = np.random.default_rng(0)
+axes = {"time": np.arange(20.0), "lat": np.linspace(-20, 20, 20), "lon": np.linspace(100, 150, 20)}
+grid = xr.DataArray(rng.standard_normal((20, 20, 20)), axes, tuple(axes))
+grid += 9 * np.sin(grid.lat / 9 + grid.lon / 9 + grid.time / 9)
+points = xr.DataArray(rng.standard_normal(2000), {name: ("obs", rng.random(2000)) for name in axes}, ("obs",))
+points += 9 * np.sin(6 * points.lat + 6 * points.lon + 6 * points.time)
+for data in (grid, points):
+    data.spline.fit(lat=8, lon=8, time=8, penalty="reml")
+print("numba" in sys.modules)
 """
 
 
@@ -113,3 +129,11 @@ def test_a_full_disk_is_a_warning(grid: First, tmp_path: Path) -> None:
     ((category, message, filename),) = again["warnings"]
     assert category == "RuntimeWarning" and filename == "<string>"
     assert "File too large" in message and "Set NUMBA_CACHE_DIR" in message
+
+
+@pytest.mark.slow
+def test_fits_of_few_values_compile_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FEW], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["False"]

@@ -13,11 +13,12 @@ from tests.reference import gauss
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.solve import Roughness, Sobolev, choose, solve
 from xspline.solve.families.base import Family
+from xspline.solve.families.determinant import axis_spectrum
 from xspline.solve.families.orders import SeveralOrders, several_orders, smoothed
 from xspline.solve.kronecker.product import dense_of
 from xspline.solve.smoothing.criteria import Reml
 from xspline.solve.smoothing.fit import Model, centred
-from xspline.spaces import BSpline, Space
+from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Gram
 from xspline.sums.integrals import integral
 
@@ -175,3 +176,11 @@ def test_scores_of_batches_compare_only_where_all_members_count() -> None:
         for own in (data, data.where((data.m > 0) | (data.x < 0.04)), data.where(data.m > 0))
     ]
     assert np.isfinite(scores).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("size", [400, 1000])
+def test_fine_splines_keep_their_null_space(size: int) -> None:
+    """Rounding errors of the largest eigenvalues exceed the smallest one that is not 0."""
+    for basis, null in ((BSpline(size, domain=(0, 1)), 2), (BSpline(size, period=1.0), 1)):
+        axis = axis_spectrum(Space({"a": basis}, axes={"a": Axis()}), 0, 2)
+        assert axis.null == null and axis.values[null] > 0

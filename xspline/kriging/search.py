@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from xspline.kriging.likelihood import Windows
-from xspline.kriging.model import Model
+from xspline.kriging.model import Array, Model
 from xspline.kriging.places import Places
-
-Array = NDArray[np.float64]
 
 #: Smoothness of the longer of two scales at least, as what is seen across gaps has slopes; and at most, of one of two
 #: covariances that compete.

@@ -342,12 +342,6 @@ class Arrow(Global):
         values[cell < 0] = 0.0
         return values
 
-    def design(self, x: Floats, order: int = 0) -> Floats:
-        cell, z = self.locate(x)
-        values = self.values(z, order)
-        values[cell < 0] = np.nan
-        return values
-
     def roughness(self, order: int) -> Floats:
         m, near = self.others.size, self.spline.width
         pairs = np.zeros((self.size, self.offsets))

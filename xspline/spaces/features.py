@@ -378,8 +378,9 @@ class Global(SizesOfSupport):
         return np.concatenate([term.values(x, order).T for term in self.terms]).T
 
     def design(self, x: Floats, order: int = 0) -> Floats:
+        checked_order(order, None)
         cell, z = self.locate(x)
-        values = self.features(cell, z, order)
+        values = self.values(z, order)
         values[cell < 0] = np.nan
         return values
 

@@ -125,9 +125,17 @@ class Tiled(Fine):
         shared = execution.once((slim, self.far))
         spread = [column.variable.set_dims(dims).transpose(*dims).data for column in columns]
         if target.chunks is None:
-            out = self._of_tiles(own, shared, np.broadcast_arrays(*spread))
+            out: Any = self._of_tiles(own, shared, np.broadcast_arrays(*spread))
         else:
-            out = self._of_chunks(own, shared, spread, shape, target.chunk_sizes(dims, shape))
+
+            def arguments(box: tuple[slice, ...]) -> tuple[Any, ...]:
+                parts = []
+                for column in spread:
+                    cut = tuple(slice(None) if n == 1 else s for n, s in zip(column.shape, box, strict=True))
+                    parts.append(column[cut].copy())
+                return self._arguments(shared, parts)
+
+            out = execution.in_chunks(own, arguments, own.results, shape, target.chunk_sizes(dims, shape))
         alone = dict.fromkeys(batch, 1)
         parts = (xr.DataArray(out[k].astype(kind), dims=dims) for k, kind in enumerate(types))
         return tuple(part.expand_dims(alone, range(len(dims), len(dims) + len(alone))) for part in parts)
@@ -149,20 +157,6 @@ class Tiled(Fine):
         for group, part in zip(groups, parts, strict=True):
             out[:, group] = part
         return out.reshape(own.results, *columns[0].shape)
-
-    def _of_chunks(
-        self, own: _InTile, shared: Any, columns: Sequence[Array], shape: tuple[int, ...], chunks: Any
-    ) -> Any:
-        """Return lazy results, [k, ...], in chunks; columns broadcast against each other."""
-
-        def arguments(box: tuple[slice, ...]) -> tuple[Any, ...]:
-            parts = []
-            for column in columns:
-                cut = tuple(slice(None) if n == 1 else s for n, s in zip(column.shape, box, strict=True))
-                parts.append(column[cut].copy())
-            return self._arguments(shared, parts)
-
-        return execution.in_chunks(own, arguments, own.results, shape, chunks)
 
     def _arguments(self, shared: Any, columns: list[Array]) -> tuple[Any, ...]:
         """Return what a function in a tile is called with, for some places."""

@@ -84,7 +84,7 @@ def space_over(
     coordinates: Mapping[str, xr.DataArray],
     axes: Mapping[str, Axis],
     extents: Mapping[str, tuple[float, float]],
-    numbers: Callable[[str, Axis, xr.DataArray], Any] = lambda name, axis, c: axis.to_float(c.values),
+    numbers: Callable[[str, Axis, xr.DataArray], Any],
 ) -> Space:
     """Return the Space of some bases; those without a domain get the range of their coordinate.
 

@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, hidden_axes, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
@@ -19,6 +18,7 @@ from xspline.labels.read.sizes import (
     LABELS_PER_FUNCTION,
     LEAST,
     SECONDS,
+    Floats,
     Labels,
     different,
     groups,
@@ -30,7 +30,6 @@ from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, PiecewiseLinear, Polynomial, Space, Step, Union
 
 Data: TypeAlias = xr.DataArray | xr.Dataset
-Floats: TypeAlias = NDArray[np.float64]
 Extent: TypeAlias = tuple[float, float]
 
 SEASONS = Fourier(2, "year") + Polynomial(2)

@@ -175,7 +175,7 @@ def _named(at: Any, space: Space) -> Any:
     if _is_table(at):
         table = at.reset_index() if at.index.nlevels > 1 else at
         dim = table.index.name or "index"
-        columns, attrs = columns_of(table)
+        columns, attrs = columns_without_units(table)
         named = {name: (dim, _labels_of(own), attrs[name]) for name, own in columns.items() if name != dim}
         return xr.Dataset(named, {dim: _labels_of(table.index)})
     if isinstance(at, Mapping | xr.DataArray):
@@ -192,7 +192,7 @@ def _is_table(at: Any) -> bool:
     return hasattr(at, "columns") and hasattr(at, "reset_index")
 
 
-def columns_of(table: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def columns_without_units(table: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the columns of a table by their names without units, and the attributes of each."""
     columns, attrs = {}, {}
     for place, header in enumerate(map(str, table.columns)):

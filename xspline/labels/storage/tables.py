@@ -13,7 +13,7 @@ import xarray as xr
 from xspline.arguments import brief, checked
 from xspline.labels.errors import check_names
 from xspline.labels.read.cf import cf_axis
-from xspline.labels.read.targets import HEADER, columns_of
+from xspline.labels.read.targets import HEADER, columns_without_units
 
 OBSERVATION = "obs"  # the dimension of the rows
 _AXES = "XYZT"
@@ -71,7 +71,7 @@ def from_dataframe(
             f"frame={brief(frame)} has to be a pandas DataFrame; other tables have a method to_pandas()"
         )
     has_names = any(name is not None for name in frame.index.names)
-    columns, attrs = columns_of(frame.reset_index() if has_names else frame)
+    columns, attrs = columns_without_units(frame.reset_index() if has_names else frame)
     if len(frame) == 0:
         raise ValueError("the table has no rows; look at how it was read or selected")
     wanted = [_named(name, columns) for name in ([value] if isinstance(value, str) else value)]

@@ -113,8 +113,7 @@ class EquationPrior:
 
     def residual(self, row: Array) -> Array:
         """Residuals [I..] over √N, of centred coefficients."""
-        (values,) = self.constraints.residuals(self.data.with_reference(row), np.zeros(0))
-        return values / math.sqrt(self.norm)
+        return self.equation.residual(self.data.with_reference(row), np.zeros(0)) / math.sqrt(self.norm)
 
     @cached_property
     def observed(self) -> Array:

@@ -63,7 +63,8 @@ def over_points(
     powers = list(parsed.terms)
     total = math.prod(points.sizes.values())
     _check_determined(estimate, powers, total)
-    columns = with_roots(powers, estimate.value, estimate.stderr, estimate.factor)
+    stderr = np.sqrt(np.diagonal(estimate.covariance, axis1=-2, axis2=-1))
+    columns = with_roots(powers, estimate.value, stderr, estimate.factor)
     variables: dict[str, Any] = {
         key: (("parameter", *batch), np.moveaxis(v, -1, 0)) for key, v in columns.items()
     }
@@ -116,11 +117,6 @@ class Estimate:
     condition: Floats
     count: Floats
     squares: Floats
-
-    @property
-    def stderr(self) -> Floats:
-        """Standard errors, [b.., p]."""
-        return np.asarray(np.sqrt(np.diagonal(self.covariance, axis1=-2, axis2=-1)))
 
 
 def least_squares(

@@ -214,10 +214,6 @@ class Constraints:
         """The number of coefficients."""
         return len(self.variables) * self.space.size
 
-    def residuals(self, coefficients: Mapping[str, Array], tau: Array) -> list[Array]:
-        """Return the residuals of each equation."""
-        return [constraint.residual(coefficients, tau) for constraint in self.each]
-
 
 def _evaluate(node: Any, values: Mapping[str, Any]) -> Any:
     with np.errstate(all="ignore"):

@@ -302,7 +302,8 @@ class ConstrainedLeastSquares:
         for length in 0.5 ** np.arange(11):
             row = state.row + length * step.row
             tau = state.tau + length * step.tau
-            residuals = self.constraints.residuals(data.with_reference(row), tau)
+            here = data.with_reference(row)
+            residuals = [constraint.residual(here, tau) for constraint in self.constraints.each]
             # Along a line the sum of squares is a parabola.
             later = rss - 2 * length * slope + length**2 * curve
             pulled = [r + d for r, d in zip(residuals, state.multipliers, strict=True)]

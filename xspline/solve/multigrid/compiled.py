@@ -9,11 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.spaces.features import Floats, Integers
 from xspline.spaces.jit import OPTIONS, compiled
 
-Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 # "reassoc" besides: sums may be added in another order, without which dot products take no vector instructions. Each
 # sum is that of one thread, in an order that the compiled code fixes: bits do not depend on the number of threads.
