@@ -489,6 +489,23 @@ def test_errors_of_a_fine_field_are_the_dense_formula() -> None:
     assert result.u_functional_stderr.method == "exact" and "neighbours" in result.u_functional_stderr.comment
 
 
+@pytest.mark.parametrize("axes", [("t",), ("y", "x")])
+def test_errors_of_means_of_a_smooth_field_are_those_of_pairs(
+    axes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values that are near and smooth tell each other up to rounding, which once grew from value to value to 1e40."""
+    size = 1200 if len(axes) == 1 else 36
+    x, rng = np.linspace(0, 10, size), np.random.default_rng(0)
+    wave = np.sin(x) if len(axes) == 1 else np.sin(x) * np.cos(x / 2)[:, None]
+    noisy = wave + rng.normal(0, 0.1, wave.shape)
+    field = xr.DataArray(noisy, dict.fromkeys(axes, x), axes, "u").spline.fit()
+    box = dict.fromkeys(axes, (3, 5))
+    paired = field.mean(box, stderr=True).u_stderr.item()
+    assert paired < field.stderr(dict.fromkeys(axes, x)).max()
+    monkeypatch.setattr("xspline.kriging.functionals.PAIRED", 0)
+    assert 0.8 * paired < field.mean(box, stderr=True).u_stderr.item() < 2.2 * paired
+
+
 def test_along_a_track_places_keep_their_dimension() -> None:
     """Also where it has the name of what is averaged over; errors are those of the covariance, sum by sum."""
     rng = np.random.default_rng(0)

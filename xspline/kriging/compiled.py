@@ -457,11 +457,13 @@ def quadratic(places, inverse, amplitude, smoothness, table, step, factors, out)
 
 
 @compiled(fastmath=FAST)
-def whiten(places, earlier, filled, inverse, amplitude, smoothness, table, step, factors):  # type: ignore[no-untyped-def]
+def whiten(  # type: ignore[no-untyped-def]
+    places, earlier, filled, inverse, amplitude, smoothness, table, step, alone, factors,
+):  # fmt: skip
     """Turn sums of values at `places` [n, D] into sums of independent numbers of variance 1, `factors` [n, N] in place.
 
     Each value is predicted from those at the first `filled[i]` of `earlier[i]`, which come before it: what is left is
-    independent of these (Vecchia 1988).
+    independent of these (Vecchia 1988). Each has a variance `alone` of its own.
     """
     axes, scales, sums = places.shape[1], amplitude.shape[0], factors.shape[1]
     total, levels, counts = _total(amplitude), np.zeros(len(places), np.int64), np.ones(len(places))
@@ -473,14 +475,14 @@ def whiten(places, earlier, filled, inverse, amplitude, smoothness, table, step,
             continue
         m = filled[i]
         across, own_levels, matrix = _some(
-            places, levels, counts, earlier[i, :m], inverse, amplitude, smoothness, table, step, 0.0
+            places, levels, counts, earlier[i, :m], inverse, amplitude, smoothness, table, step, alone
         )
         precision, strength = np.empty((scales, axes, m)), np.empty((scales, m))
         squares, row = np.empty(m), np.empty(m)
         _toward(0, own_levels, inverse, amplitude, precision, strength)
         _row(places[i], across, precision, strength, m, smoothness, table, step, squares, row)
         _forward(matrix, row)
-        left = math.sqrt(max(total - _product(row, row), 0.0))
+        left = math.sqrt(max(total + alone - _product(row, row), 0.0))
         _backward(matrix, row)
         for n in range(sums):
             factor = factors[i, n]

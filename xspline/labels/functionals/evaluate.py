@@ -176,7 +176,8 @@ def variances(fit: Fit, marginals: Sequence[Marginal], *, covariance: bool) -> t
     """
     fine, counts = _in_memory(fit), [len(m.rows) for m in marginals]
     total, batch = math.prod(counts), fit.variable.batch_shape
-    items = max((member.pyramid.values.size for member in fine.members if member is not None), default=1)
+    pyramids = [member.pyramid for member in fine.members if member is not None]
+    items = max((pyramid.values.size for pyramid in pyramids), default=1)
     nodes = math.prod(_nodes(m, np.arange(len(m.rows)))[1].shape[1] for m in marginals)
     # Of each sum what items and nodes count, as they are and in local scales, and twice in turn
     each = 8 * 6 * (items + nodes / total)
@@ -187,9 +188,11 @@ def variances(fit: Fit, marginals: Sequence[Marginal], *, covariance: bool) -> t
             f"all of {items:,} observations and cells, more than {MAX_PAIRS / 2**30:.0f}; pass fewer labels, or "
             "functional(weights) of what it is for"
         )
-    if not covariance and any(member is not None and member.is_dense for member in fine.members):
+    observations = max((pyramid.count for pyramid in pyramids), default=1)
+    if not covariance and observations <= functionals.PAIRED // 2:
         # All pairs of places are looked at: those of a few sums, with about as many nodes as there are observations.
-        step = min(step, max(int(items * total / nodes), 1))
+        places = min(items, functionals.PAIRED - observations)
+        step = min(step, max(int(places * total / nodes), 1))
     variance, square = np.full((total, len(fine.members)), np.nan), np.zeros(())
     for first in counted(total, step, "errors of functionals"):
         own = np.arange(first, min(first + step, total))
