@@ -467,7 +467,7 @@ def _sandwich(fit: Fit) -> tuple[Array, Array, Array]:
     weights = np.broadcast_to(fit.total.weight / np.maximum(fit.total.count, 1), batch).ravel()
     sigma = np.nan_to_num(fit.sigma()) if _holds_back(fit) else np.zeros(())
     functions = functools.partial(rows_of, space)
-    most = SANDWICHED if space.size <= SANDWICHED else SANDWICHED // 2
+    most = int(np.clip(SANDWICHED**2 / space.size, SANDWICHED // 2, 2 * SANDWICHED))
     roots, signs, alike = [], [], []
     for member, weight, own in zip(members, weights, np.broadcast_to(sigma, batch).ravel(), strict=True):
         # One cell without weight, where there is no fine field.
