@@ -54,6 +54,19 @@ def test_vorticity_and_divergence_are_those_of_the_exact_velocity() -> None:
     assert list(spin) == ["vorticity", "vorticity_stderr"]
 
 
+@pytest.mark.parametrize("function", [xs.vorticity, xs.divergence])
+def test_labels_and_their_order_are_those_of_the_first_field(function: Callable[..., Any]) -> None:
+    u, plain = field(Y**3 + X, "u", "m s-1"), field(X * Y, "v", "m s-1")
+    turned = plain.predict().transpose("lon", "lat").isel(lat=slice(1, None)).assign_attrs(units="m s-1")
+    v = turned.expand_dims(run=[1, 2]).spline.fit(lon=9, lat=8, penalty=0)
+    result = function(u, v)
+    assert result.dims == ("lat", "lon", "run") and result.lat.equals(u.predict().lat)
+    near(result.isel(run=0, lat=slice(1, None)), function(u, plain).isel(lat=slice(1, None)))
+    assert function(v, u).dims == ("run", "lon", "lat") and function(v, u).sizes["lat"] == LAT.size - 1
+    both = function(u, v, stderr=True)
+    assert both[f"{function.__name__}_stderr"].dims == ("lat", "lon", "run")
+
+
 def noisy(seed: int, name: str, units: str) -> xs.Field[xr.DataArray]:
     noise = np.random.default_rng(seed).normal(0, 0.1, (LAT.size, LON.size))
     return field(xr.DataArray(noise, dims=("lat", "lon")), name, units, penalty=1.0)

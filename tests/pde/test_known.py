@@ -128,6 +128,95 @@ def test_members_that_are_not_there_are_named() -> None:
     np.testing.assert_allclose(unlabelled.estimate, field.recover("u_t = a*u_x").estimate)
 
 
+def relabelled(data: xr.DataArray, **units: tuple[str, float]) -> xr.DataArray:
+    """Return data with coordinates in other units, of which so many are one of its own."""
+    return data.assign_coords({n: (n, data[n].values * k, {"units": unit}) for n, (unit, k) in units.items()})
+
+
+@pytest.mark.parametrize("method", [None, "pointwise", "differences"])
+def test_labels_of_a_field_that_is_known_are_converted(
+    method: str | None, field: xs.Field, source: xr.DataArray
+) -> None:
+    bases = {"x": xs.BSpline(24, 5), "t": xs.BSpline(8, 5)}
+    own = estimate(field, source.spline.fit(bases, penalty=0), method=method)
+    assert own == pytest.approx(0.4, rel=3e-5 if method != "differences" else 0.01)
+    for other in (relabelled(source, x=("km", 1e-3), t=("min", 1 / 60)), source.to_dataset(name="S")):
+        known = other.spline.fit(bases, penalty=0)
+        assert estimate(field, known, method=method) == pytest.approx(own, rel=1e-7)
+    along = source.isel(t=0).spline.fit(x=24, penalty=0)
+    both = {"S": relabelled(source.isel(t=0), x=("mm", 1e3)).spline.fit(x=24, penalty=0)}
+    text, at = "u_t = D*u_xx + S + t", cases.grid().chunk(x=20) if method else None
+    found = field.recover(text, known=both, method=method, at=at).estimate.item()
+    assert found == pytest.approx(field.recover(text, known={"S": along}, method=method).estimate.item())
+
+
+def test_fields_that_are_known_read_the_labels_of_points(field: xs.Field, source: xr.DataArray) -> None:
+    known = relabelled(source, x=("km", 1e-3)).spline.fit(x=24, t=8, penalty=0)
+    grid, labels = cases.grid(), source.x.values[3:43]
+    far = grid.assign_coords(x=("x", grid.x.values / 1e3, {"units": "km"}))
+    unsaid = source.assign_coords({n: source[n].drop_attrs() for n in "xt"}).spline.fit(x=24, t=8, penalty=0)
+    for at in (grid, {n: grid[n].values for n in "xt"}, far):
+        for own in (known, unsaid):
+            assert estimate(field, own, at=at) == pytest.approx(0.4, rel=3e-5)
+    ship = xr.Dataset(coords={"x": ("obs", labels), "t": ("obs", source.t.values)})
+    assert estimate(field, known, at=ship) == pytest.approx(0.4, rel=1e-4)
+
+
+@pytest.mark.parametrize("method", ["profile", "pointwise"])
+def test_fields_that_are_known_read_angles_and_calendars(method: str) -> None:
+    time = xr.date_range("2000-01-01", periods=10, freq="D", calendar="noleap", use_cftime=True)
+    lon = xr.DataArray(np.arange(-40.0, 41.0, 5.0), dims="lon", attrs={"units": "degrees_east"})
+    lat = xr.DataArray(np.arange(-60.0, 61.0, 10.0), dims="lat", attrs={"units": "degrees_north"})
+    shape = (2 + np.cos(np.deg2rad(lon)) + np.sin(np.deg2rad(lat))).assign_coords(lon=lon, lat=lat)
+    days = xr.DataArray(np.arange(10.0), {"time": time}, "time")
+    bases = {"lon": xs.BSpline(10, 5), "lat": xs.BSpline(9, 5), "time": xs.Polynomial(1)}
+    field = (3 * shape * days).rename("q").spline.fit(bases, penalty=0)
+    rate = (shape + 0 * days).assign_coords(lon=("lon", lon.values % 360, lon.attrs))
+    turned = relabelled(rate.sortby("lon"), lon=("radian", np.pi / 180), lat=("rad", np.pi / 180))
+    south = relabelled(rate.assign_coords(lon=lon), lat=("degrees_south", -1), lon=("degrees_west", -1))
+    for known in (rate.sortby("lon"), turned, south):
+        known = known.rename("R").spline.fit(bases, penalty=0)
+        found = field.recover("q_t = a*R", known={"R": known}, method=method)
+        assert found.estimate.item() * 86400 == pytest.approx(3, rel=1e-5), known
+    dated = rate.assign_coords(lon=lon, time=np.arange(10).astype("M8[D]").astype("M8[ns]")).rename("R")
+    with pytest.raises((TypeError, ValueError), match=r"known 'R': .*calendar"):
+        field.recover("q_t = a*R", known={"R": dated.spline.fit(bases, penalty=0)}, method=method)
+
+
+@pytest.mark.parametrize("method", ["profile", "pointwise"])
+def test_fields_that_cannot_be_known_are_named(method: str, field: xs.Field, source: xr.DataArray) -> None:
+    def refused(data: xr.DataArray | xr.Dataset, match: str) -> None:
+        known = data.spline.fit({n: 8 for n in data.dims if n != "run"}, penalty=0)
+        with pytest.raises((TypeError, ValueError), match=match):
+            estimate(field, known, method=method)
+
+    refused(relabelled(source, x=("K", 1)), "known 'S': x: its labels have units 'm', .* 'K'")
+    refused(
+        source.assign_coords(t=np.arange(40).astype("M8[s]")), "known 'S': .*labels of type float64 on a time"
+    )
+    refused(source.rename(x="y"), "known 'S' is a field over 'y', which is no fitted coordinate .'x', 't'.")
+    refused(
+        xr.Dataset({"a": source, "b": source}),
+        r"known 'S' is a field of several variables, .'a', 'b'.; select one, S\['a'\]",
+    )
+    refused(source.expand_dims(run=2), "known 'S' spans 'run', which is no")
+
+
+def test_a_field_that_does_not_cover_the_domain(field: xs.Field, source: xr.DataArray) -> None:
+    known = source.isel(x=slice(5, None)).spline.fit(x=24, t=8, penalty=0)
+    found = field.recover(TEXT, known={"S": known}, method="pointwise")
+    assert found.attrs["points"] == 65 * 40
+    match = "known 'S' is a field without values on part of the domain"
+    with pytest.raises(ValueError, match=match):
+        estimate(field, known, method="profile")
+    assert match in field.recover(TEXT, known={"S": known}).attrs["checks"]
+    with pytest.raises(ValueError, match=match):
+        field.statistics.solve(xs.Physics(TEXT, known={"S": known, "D": 0.4}))
+    whole = relabelled(source, x=("km", 1e-3)).spline.fit(x=24, t=8, penalty=0)
+    obeying = field.statistics.solve(xs.Physics(TEXT, known={"S": whole, "D": 0.4}))
+    assert float(abs(obeying.predict() - field.predict()).max()) < 1e-4
+
+
 @pytest.mark.parametrize("wrong", [np.ones((40, 70)), "3", True, None, [1.0], 2j])
 def test_what_is_neither_number_array_nor_function_is_refused(field: xs.Field, wrong: object) -> None:
     with pytest.raises(

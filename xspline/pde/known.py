@@ -10,7 +10,7 @@ import xarray as xr
 
 from xspline.labels.field_base import FieldBase
 from xspline.labels.read.coordinates import in_units_of
-from xspline.pde.points.evaluation_points import arguments_of, number_of, values_of
+from xspline.pde.points.evaluation_points import arguments_of, number_of, of_field, values_of
 from xspline.pde.profile.axes import Array, ProjectedCoordinate
 from xspline.spaces import Space
 from xspline.spaces.features import Harmonics
@@ -30,14 +30,24 @@ def at_nodes(
     field's are. It raises TypeError or ValueError where it is none of these, or its labels do not cover the domain.
     """
     if isinstance(value, FieldBase):
-        labels = {n: space.axis(n).to_label(c.nodes) for n, c in zip(space.names, coordinates, strict=True)}
-        own = {n: labels[n] for n in value.space.names}
-        return _spread(value.predict(own), space)
+        pairs = zip(space.names, coordinates, strict=True)
+        labels = {n: xr.DataArray(space.axis(n).to_label(c.nodes), dims=n) for n, c in pairs}
+        values = of_field(name, value, space, labels)
+        if lost := [dim for dim in values.dims if dim not in space.names]:
+            raise ValueError(
+                f"known {name!r} spans {lost[0]!r}, which is no fitted coordinate; fit one entry of it, or pass values "
+                f"of all, {name}.predict(), where the field that obeys the equation has {lost[0]!r} too"
+            )
+        if values.isnull().any():
+            raise ValueError(
+                f"known {name!r} is a field without values on part of the domain of the equation; fit it on all of it"
+            )
+        return _spread(values, space)
     if isinstance(value, xr.DataArray):
         return _interpolated(name, value, space, coordinates)
     if callable(value):
         return _called(name, value, space, coordinates, letters)
-    return number_of(name, value, "a field, or a function of the coordinates")
+    return number_of(name, value)
 
 
 def _called(

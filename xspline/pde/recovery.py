@@ -47,10 +47,10 @@ def recover(
         root. Functions: sin, cos, tan, exp, log, sqrt, tanh, abs. Brackets may have derivatives, ``(u**2/2)_x``.
         Several equations hold at once, such as a system of the variables of a Dataset ("profile" and "weak").
     known : mapping, optional
-        What is known, by name: a number; a DataArray; a function whose arguments are named after coordinates
-        (``lambda x, t: ...``). A DataArray has the labels of the points or covers them exactly; for "profile" and
-        "weak", which need it between labels, it is drawn through by splines, over fitted coordinates and all of the
-        domain, or it is a field of its own.
+        What is known, by name: a number; a DataArray; a field, which takes labels in the units of its own fit; a
+        function whose arguments are named after coordinates (``lambda x, t: ...``). A DataArray has the labels of the
+        points or covers them exactly; for "profile" and "weak", which need it between labels, it is drawn through by
+        splines, over fitted coordinates and all of the domain.
     vary : mapping, optional
         Constants that vary in space or time, which the equation writes with their coordinates: ``"u_t = (D(x)*u_x)_x"``
         and ``vary={"D": 6}``. What each is a sum of: a basis or a number of cubic B-splines along each of its

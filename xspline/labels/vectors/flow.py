@@ -33,7 +33,8 @@ def vorticity(
     u, v
         Fields of the eastward and the northward component, of two fits or of one: ``field["u"], field["v"]``.
     at, **options
-        As for :meth:`Field.gradient`: `chunks`, `mask`, `method`, …
+        As for :meth:`Field.gradient`: `chunks`, `mask`, `method`, … Without `at`, at the labels of u. Dimensions have
+        the order of those of u.
     stderr
         True returns a Dataset of ``vorticity`` and ``vorticity_stderr``, where errors of u and v are independent.
 
@@ -65,7 +66,7 @@ def vorticity(
     ... )  # twice the rotation, times the sine of the latitude
     (10.0, 's-1')
     """
-    return _combined("vorticity", v, u, -1, at, stderr, options)
+    return _combined("vorticity", u, v, at, stderr, options)
 
 
 @checked
@@ -86,23 +87,29 @@ def divergence(
     >>> (xs.divergence(field["u"], field["v"], {"lat": 30.0, "lon": 0.0}) * xs.EARTH_RADIUS).round(2).item()
     -10.0
     """
-    return _combined("divergence", u, v, 1, at, stderr, options)
+    return _combined("divergence", u, v, at, stderr, options)
 
 
 def _combined(
-    what: str, a: Any, b: Any, sign: int, at: Any, stderr: bool, options: dict[str, Any]
+    what: str, u: Any, v: Any, at: Any, stderr: bool, options: dict[str, Any]
 ) -> xr.DataArray | xr.Dataset:
-    """Return ∂a/∂x + sign · (∂b/∂y − b tan φ / R) of two fields, with its standard error."""
-    (_, first), (name, second) = (_component(what, field) for field in (a, b))
+    """Return ∂a/∂x ± (∂b/∂y − b tan φ / R) of two fields, with its standard error: a is v of a vorticity, else u."""
+    (name, first), (other, second) = (_component(what, field) for field in (u, v))
     if bool(first.units) != bool(second.units) or not are_one(first.units, second.units):
         raise ValueError(
-            f"{first.name!r} has units {first.units!r} and {name!r} {second.units!r}, whose slopes do not add up; "
+            f"{name!r} has units {first.units!r} and {other!r} {second.units!r}, whose slopes do not add up; "
             "convert one of them before the fit"
         )
-    east, east_error = _slope(a, "longitude", at, stderr, options)
-    north, north_error = _slope(b, "latitude", east if at is None else at, stderr, options)
+    sign, b, of_u, of_v = 1, v, "longitude", "latitude"
+    if what == "vorticity":
+        sign, b, of_u, of_v = -1, u, "latitude", "longitude"
+    slopes = {of_u: _slope(u, of_u, at, stderr, options)}
+    along = slopes[of_u][0]
+    slopes[of_v] = _slope(v, of_v, along if at is None else at, stderr, options)
+    (east, east_error), (north, north_error) = slopes["longitude"], slopes["latitude"]
     beside = b.predict(north, stderr=stderr, **options)
     beside = beside if isinstance(beside, xr.Dataset) else beside.to_dataset()
+    (name,) = b.variables
     (lat,) = (n for n in b.space.names if b.space.axis(n).role == "latitude")
     metric = np.tan(np.deg2rad(degrees_of(b.space, north.coords[lat]))) / EARTH_RADIUS
     results = {what: east + sign * (north - metric * beside[name])}
@@ -116,7 +123,7 @@ def _combined(
         attrs = attributes(units, long_name, first.history, call) | (
             {"comment": _COMMENT} if is_error else {}
         )
-        results[key] = result.transpose(*east.dims).rename(key).drop_attrs().assign_attrs(attrs)
+        results[key] = result.transpose(*along.dims, ...).rename(key).drop_attrs().assign_attrs(attrs)
     return xr.Dataset(results) if stderr else results[what]
 
 

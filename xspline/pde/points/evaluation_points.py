@@ -16,6 +16,7 @@ from xspline.labels.read import targets
 from xspline.labels.read.coordinates import in_units_of
 from xspline.labels.read.observations import is_lazily_indexed
 from xspline.pde.text.symbols import Value
+from xspline.spaces import Space
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,26 +158,62 @@ def _check_regular(points: Points, name: str, margin: int) -> None:
 def at_points(name: str, value: Any, points: Points, letters: Mapping[str, str]) -> Any:
     """Return the values of something known at some points.
 
-    The value is a number; a DataArray whose labels are those of the points, or cover them exactly; or a function whose
-    arguments are named after coordinates or their letters (numbers; times in seconds since 1970-01-01). The result is a
-    number or a DataArray without coordinates. It raises TypeError or ValueError where it is none of these, or its
-    labels do not cover the points.
+    The value is a number; a DataArray whose labels are those of the points, or cover them exactly; a field; or a
+    function whose arguments are named after coordinates or their letters (numbers; times in seconds since 1970-01-01).
+    The result is a number or a DataArray without coordinates. It raises TypeError or ValueError where it is none of
+    these, or its labels do not cover the points.
     """
+    if isinstance(value, FieldBase):
+        value = of_field(name, value, points.field.space, points.labels, points.chunks)
     if isinstance(value, xr.DataArray):
         return _aligned(name, value, points)
     if callable(value):
         return _called(name, value, points, letters)
-    return number_of(name, value, "or a function of the coordinates")
+    return number_of(name, value)
 
 
-def number_of(name: str, value: Any, others: str) -> np.float64:
+def of_field(
+    name: str,
+    field: FieldBase[Any],
+    space: Space,
+    labels: Mapping[str, xr.DataArray],
+    chunks: Mapping[Hashable, Any] | None = None,
+) -> xr.DataArray:
+    """Return the values of a known field at labels, which are in the units of a space where they do not say theirs.
+
+    It raises TypeError or ValueError where there are several variables, or the field cannot read these labels.
+    """
+    if len(field.variables) > 1:
+        own = list(field.variables)
+        raise ValueError(
+            f"known {name!r} is a field of several variables, {own}; select one, {name}[{own[0]!r}]"
+        )
+    at = {}
+    for n in field.space.names:
+        if n not in labels:
+            raise ValueError(
+                f"known {name!r} is a field over {n!r}, which is no fitted coordinate {tuple(labels)}; pass its values "
+                f"for one label of that, {name}.predict({n}=...), or rename it before the fit"
+            )
+        at[n], axis = in_units_of(space, labels[n], n), space.axis(n)
+        if axis.kind == "number" and axis.units:
+            at[n] = at[n].assign_attrs(units=axis.units)
+    own_chunks = {dim: n for dim, n in (chunks or {}).items() if any(dim in c.dims for c in at.values())}
+    try:
+        values = field.predict(at, chunks=own_chunks or None)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"known {name!r}: {error}") from None
+    return values if isinstance(values, xr.DataArray) else values[next(iter(values))]
+
+
+def number_of(name: str, value: Any) -> np.float64:
     """Return a number that is known. It raises TypeError where the value is none, nor what else it may be."""
     if isinstance(value, int | float | np.number | np.ndarray) and np.ndim(value) == 0:
         if np.asarray(value).dtype.kind in "iuf":
             return np.float64(value)
     raise TypeError(
         f"known {name!r} is of type {type(value).__name__}; pass a number, a DataArray, which says what its "
-        f"dimensions are, {others}"
+        "dimensions are, a field, or a function of the coordinates"
     )
 
 
