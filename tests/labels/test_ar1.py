@@ -93,6 +93,22 @@ def test_a_fit_is_that_of_dense_generalised_least_squares(chunks: dict[str, int]
     assert_is_dense(field, data)
 
 
+@pytest.mark.parametrize("bases", [{"time": SEASON, "lat": xs.BSpline(5)}, {"time": SEASON}])
+@pytest.mark.parametrize("order", [("time", "lat"), ("lat", "time")])
+@pytest.mark.parametrize("errors", [ERRORS, "auto"])
+def test_one_weight_of_all_changes_no_field(
+    bases: dict, order: tuple[str, str], errors: xs.AR1 | str
+) -> None:
+    data = grid(gaps=0).transpose(*order)
+    named = {name: bases[name] for name in order if name in bases}
+    plain, weighed = (
+        xs.fit(data, named, penalty=0, errors=errors, weights=weights)
+        for weights in (None, xr.DataArray(4.0))
+    )
+    xr.testing.assert_allclose(weighed.predict(stderr=True), plain.predict(stderr=True), rtol=1e-9)
+    np.testing.assert_allclose(weighed.summary().sigma, 2 * plain.summary().sigma, rtol=1e-9)
+
+
 @pytest.mark.parametrize("lags", [1, 2, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore:sst. .* followed by none within:xspline.FitWarning")
 @pytest.mark.parametrize("gaps", [0.05, 0.6])

@@ -55,7 +55,9 @@ class _Pairs:
         if along is None:
             grams = self._grams(block, plain, cut, slots, totals[slots, :, size:])
         else:
-            grams = self._products(lines, weight.ravel(), plain, along, cut, slots)
+            # A weight of all observations is in the factor of the first group, see `Walk.weight_groups`.
+            numbers = [float(own) for axes, own in block.weights if not axes and k in series.groups[0][1]]
+            grams = self._products(lines, weight.ravel(), math.prod(numbers), plain, along, cut, slots)
         moments = self._over_places(block, totals[slots, :, :size], pairs=False)
         for slot, moment, gram in zip(slots, moments, grams, strict=True):
             power, mass, count = (self._members(a.reshape(lines.rest)) for a in scalars[slot].T)
@@ -67,13 +69,20 @@ class _Pairs:
             self.slots[slot].append(own)
 
     def _products(
-        self, lines: Lines, weight: Floats, plain: Sums, along: Factor, cut: int | None, slots: Sequence[int]
+        self,
+        lines: Lines,
+        weight: Floats,
+        own: float,
+        plain: Sums,
+        along: Factor,
+        cut: int | None,
+        slots: Sequence[int],
     ) -> Iterator[Gram]:
-        """Yield G of slots where the gaps of all lines are alike: one line tells for all."""
+        """Yield G of slots where the gaps of all lines are alike: one tells for all, of the factor's `own` weight."""
         used = np.flatnonzero(weight > 0)
         line = next(int(i) for i in used if np.isfinite(lines.values[lines.used, i]).any())
         size = lines.phi.shape[1]
-        upper = lines.along(line).summed(np.ones(1), cut, grams=True)[0][:, 0, size:]
+        upper = lines.along(line).summed(np.full(1, own), cut, grams=True)[0][:, 0, size:]
         for slot in slots:
             pairs = np.zeros((size, size))
             i, j = np.triu_indices(size)
