@@ -27,6 +27,8 @@ from benchmarks import measure
 from benchmarks.mean import clocks, in_turns
 
 SIZES = {False: (480, 360, 720), True: (120, 30, 60)}
+SHORT = {False: (128, 720, 1440), True: (24, 60, 120)}  # as many values about
+Shape = tuple[int, int, int]
 GAPS = ("no gaps", "land", "30 % random gaps")
 CYCLE = {"time": xs.Polynomial(1) + xs.Fourier(1, period="365.2425D")}
 TREND = {"time": xs.Polynomial(1)}
@@ -151,11 +153,24 @@ def regression(months: xr.DataArray) -> dict[str, xs.Basis]:
     return {"time": xs.Polynomial(1) + xs.Fourier(2, "365.2425D") + xs.Regressors(enso=enso, aod=aod)}
 
 
-def of_a_store(client: Client, shape: tuple[int, int, int], repeat: int) -> None:
+def series_of(shape: Shape) -> Shape:
+    """Chunks with all months of their pixels."""
+    return shape[0], shape[1] // 4, shape[2] // 4
+
+
+def parts_of(shape: Shape) -> Shape:
+    return shape[0] // 4, shape[1] // 2, shape[2] // 2
+
+
+def of_a_store(client: Client, shape: Shape, short: Shape, repeat: int) -> None:
     rows = []
-    series = shape[0], shape[1] // 4, shape[2] // 4
-    parts = shape[0] // 4, shape[1] // 2, shape[2] // 2
-    for gaps, chunks in [*((gaps, series) for gaps in GAPS), ("land", parts)]:
+    cases = [*((shape, gaps, series_of(shape)) for gaps in GAPS), (shape, "land", parts_of(shape))]
+    cases += [
+        (short, "no gaps", series_of(short)),
+        (short, "land", series_of(short)),
+        (short, "land", parts_of(short)),
+    ]
+    for shape, gaps, chunks in cases:
         with tempfile.TemporaryDirectory() as folder:
             data, path = cube(shape, gaps), Path(folder) / "t.zarr"
             data.to_zarr(path, consolidated=False, encoding={"t": {"chunks": chunks}})
@@ -170,7 +185,7 @@ def of_a_store(client: Client, shape: tuple[int, int, int], repeat: int) -> None
             (mean, cpu), (per_pixel, _), (regressed, own) = (map(float, both) for both in took.values())
             ratios = regressed / mean, regressed / per_pixel, own / cpu
             rows.append((gaps, str(chunks), mean, per_pixel, regressed, *ratios))
-    title = f"per_pixel: {shape} float32 in 16 chunks of a Zarr store, regression on 8 functions, two 1-thread workers"
+    title = "per_pixel: 16 float32 chunks of a Zarr store, regression on 8 functions, two 1-thread workers"
     header = (
         "gaps",
         "chunks",
@@ -197,4 +212,4 @@ def run(args: argparse.Namespace) -> None:
         if args.only != "store":
             over_dask(client, shape, repeat)
         if args.only != "dask":
-            of_a_store(client, shape, repeat)
+            of_a_store(client, shape, SHORT[args.quick], repeat)
