@@ -348,6 +348,22 @@ def test_cells_of_longitudes_in_radians_and_in_domains(options: dict) -> None:
         field.regrid({"lon": [350, 0, 10, 360]})
 
 
+@pytest.mark.parametrize("options", [{"lon": 36, "penalty": 1e-12}, {"lon": xs.Fourier(2, period=360.0)}, {}])
+def test_bounds_of_longitudes_may_pass_the_seam(options: dict) -> None:
+    """However they are written; they are in the units of their labels."""
+    lon = np.arange(0.0, 360, 5)
+    degrees = ("lon", lon, {"units": "degrees_east"})
+    field = xr.DataArray(wave(lon), {"lon": degrees}, name="u").spline.fit(**options)
+    at = (np.arange(4000) + 0.5) / 4000
+    expected = [wave(lo + 30 * at).mean() for lo in (-15, 15)]
+    for first, low, high in ((0, -15, 15), (0, 345, 15), (0, 345, 375), (360, 345, 375), (0, 15, 345)):
+        for unit, degree in (("degrees_east", 1.0), ("radian", np.deg2rad(1.0))):
+            labels = ("lon", np.array([first, 30]) * degree, {"bounds": "b", "units": unit})
+            bounds = ("lon", "nv"), np.array([[low, high], [15, 45]]) * degree
+            cells = field.regrid(xr.Dataset({"b": bounds}, {"lon": labels}))
+            np.testing.assert_allclose(cells, expected, rtol=0, atol=3e-3)
+
+
 def test_functional_is_the_sum_of_predictions(field: xs.Field) -> None:
     weights = xr.DataArray(
         [[1.0, -1.0], [0.5, 2.0]],

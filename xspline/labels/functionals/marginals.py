@@ -16,6 +16,8 @@ import numpy as np
 import xarray as xr
 
 from xspline.arguments import brief
+from xspline.labels.read.cells import bounds_of
+from xspline.labels.read.cells import cells_of as read_cells
 from xspline.labels.read.coordinates import extent_of, floats, in_units_of
 from xspline.solve.errors import warn
 from xspline.spaces import Fourier, Space
@@ -296,8 +298,9 @@ def cells_of(
     with coordinate_in_errors(name):  # those of a longitude are not moved into the domain
         middle = axis.to_float(in_units_of(space, labels, name).values)
     if bounds is not None:
-        ends = np.sort(_floats(space, name, bounds).reshape(-1, 2), axis=1)
-        left, right = (np.abs(middle - end) for end in ends.T)
+        own = bounds_of(xr.Dataset(), {name: bounds}, {name: labels})[name]  # in the units of the labels
+        cells = read_cells(labels, own, name, space, labels.dims, labels.sizes)
+        left, right = x - cells.real, cells.imag - x
     else:
         if middle.ndim != 1 or middle.size < 2 or not np.all(np.isfinite(middle)):
             raise ValueError(
