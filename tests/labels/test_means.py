@@ -286,6 +286,84 @@ def test_cell_means_of_a_target(field: xs.Field) -> None:
     assert np.isfinite(outside.sst.sel(lat=15)).all()
 
 
+THIRTIES = [(x - 15.0, x + 15.0) for x in range(0, 360, 30)]
+CELLS_OF_LONGITUDES = {
+    "through the seam": ([350, 0, 10, 20], [(345, 355), (-5, 5), (5, 15), (15, 25)]),
+    "westward": ([20, 10, 0, 350], [(15, 25), (5, 15), (-5, 5), (345, 355)]),
+    "sorted as numbers": ([10, 30, 350], [(0, 20), (20, 40), (340, 360)]),
+    "below 0": ([-10, 0, 10, 20], [(-15, -5), (-5, 5), (5, 15), (15, 25)]),
+    "two conventions": ([-10, 0, 370, 20], [(-15, -5), (-5, 5), (5, 15), (15, 25)]),
+    "two": ([355, 5], [(350, 360), (0, 10)]),
+    "uneven": ([5, 100, 200, 260], [(-47.5, 52.5), (52.5, 150), (150, 230), (230, 312.5)]),
+    "uneven, from -170": ([-170, -90, 10, 100], [(145, 230), (-130, -40), (-40, 55), (55, 145)]),
+    "even, from 0": ([*range(0, 360, 30)], THIRTIES),
+    "even, from 180": ([*range(180, 360, 30), *range(0, 180, 30)], [*THIRTIES[6:], *THIRTIES[:6]]),
+    "both ends": ([-180, -90, 0, 90, 180], [(180, 225), (-135, -45), (-45, 45), (45, 135), (135, 180)]),
+    "both ends of three": ([0, 180, 360], [(0, 90), (90, 270), (270, 360)]),
+}
+
+
+def wave(x: np.ndarray) -> np.ndarray:
+    return np.cos(np.deg2rad(x - 40)) + 0.5 * np.sin(np.deg2rad(2 * x))
+
+
+def assert_cells(field: xs.Field, labels: list, cells: list, degree: float = 1.0) -> None:
+    """Means of the wave over cells, and over all of them but the second, are those of 4000 values in each."""
+    expected = np.array([wave(lo + (hi - lo) * (np.arange(4000) + 0.5) / 4000).mean() for lo, hi in cells])
+    lon = ("lon", np.array(labels) * degree, {"units": "degrees_east" if degree == 1 else "radian"})
+    mask = xr.DataArray(np.arange(len(labels)) != 1, {"lon": lon}, "lon")
+    np.testing.assert_allclose(field.regrid(mask), expected, rtol=0, atol=3e-3)
+    widths = np.where(mask, np.diff(cells)[:, 0], 0)
+    assert field.mean(where=mask).item() == pytest.approx(np.average(expected, weights=widths), abs=3e-3)
+    integral = field.integral(where=mask).item() / degree
+    assert integral == pytest.approx(expected @ widths, abs=3e-3 * widths.sum())
+
+
+@pytest.mark.parametrize("case", CELLS_OF_LONGITUDES)
+@pytest.mark.parametrize("options", [{"lon": 36, "penalty": 1e-12}, {"lon": xs.Fourier(2, period=360.0)}, {}])
+def test_cells_of_longitudes_are_those_on_the_circle(options: dict, case: str) -> None:
+    """Whatever the conventions of field and target, and where a cell goes on behind the end of the record."""
+    for first in (0, -180):
+        lon = np.arange(72) * 5.0 + first
+        field = xr.DataArray(wave(lon), {"lon": lon}, name="u").spline.fit(**options)
+        assert_cells(field, *CELLS_OF_LONGITUDES[case])
+
+
+@pytest.mark.parametrize("options", [{"lon": 36, "penalty": 1e-12}, {}])
+def test_cells_of_longitudes_in_radians_and_in_domains(options: dict) -> None:
+    lon = np.arange(0.0, 360, 5)
+    radians = ("lon", np.deg2rad(lon), {"units": "radian"})
+    field = xr.DataArray(wave(lon), {"lon": radians}, name="u").spline.fit(**options)
+    for case in ("through the seam", "uneven", "even, from 0", "both ends"):
+        assert_cells(field, *CELLS_OF_LONGITUDES[case], np.deg2rad(1.0))
+    for first in (-60, 300, 10):
+        lon = np.arange(first, 351 if first == 10 else first + 176, 5.0)
+        field = xr.DataArray(wave(lon), {"lon": lon}, name="u").spline.fit(**options)
+        if first != 10:  # the first cell and the last one end where the domain does
+            assert_cells(field, [310, 340, 40, 110], [(300, 325), (325, 370), (10, 75), (75, 115)])
+    cells = field.regrid({"lon": [315, 15, 75]})  # the second has both ends of this domain in it
+    with pytest.warns(xs.FitWarning, match="leaves the domain 10.0 to 350.0; the part inside counts"):
+        assert cells[1].item() == pytest.approx(field.mean({"lon": (345, 45)}).item(), abs=1e-3)
+    with pytest.raises(ValueError, match="labels of 'lon' are there twice"):
+        field.regrid({"lon": [350, 0, 10, 360]})
+
+
+@pytest.mark.parametrize("options", [{"lon": 36, "penalty": 1e-12}, {"lon": xs.Fourier(2, period=360.0)}, {}])
+def test_bounds_of_longitudes_may_pass_the_seam(options: dict) -> None:
+    """However they are written; they are in the units of their labels."""
+    lon = np.arange(0.0, 360, 5)
+    degrees = ("lon", lon, {"units": "degrees_east"})
+    field = xr.DataArray(wave(lon), {"lon": degrees}, name="u").spline.fit(**options)
+    at = (np.arange(4000) + 0.5) / 4000
+    expected = [wave(lo + 30 * at).mean() for lo in (-15, 15)]
+    for first, low, high in ((0, -15, 15), (0, 345, 15), (0, 345, 375), (360, 345, 375), (0, 15, 345)):
+        for unit, degree in (("degrees_east", 1.0), ("radian", np.deg2rad(1.0))):
+            labels = ("lon", np.array([first, 30]) * degree, {"bounds": "b", "units": unit})
+            bounds = ("lon", "nv"), np.array([[low, high], [15, 45]]) * degree
+            cells = field.regrid(xr.Dataset({"b": bounds}, {"lon": labels}))
+            np.testing.assert_allclose(cells, expected, rtol=0, atol=3e-3)
+
+
 def test_functional_is_the_sum_of_predictions(field: xs.Field) -> None:
     weights = xr.DataArray(
         [[1.0, -1.0], [0.5, 2.0]],

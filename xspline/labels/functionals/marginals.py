@@ -16,7 +16,9 @@ import numpy as np
 import xarray as xr
 
 from xspline.arguments import brief
-from xspline.labels.read.coordinates import floats, in_units_of
+from xspline.labels.read.cells import bounds_of
+from xspline.labels.read.cells import cells_of as read_cells
+from xspline.labels.read.coordinates import extent_of, floats, in_units_of
 from xspline.solve.errors import warn
 from xspline.spaces import Fourier, Space
 from xspline.spaces.basis import coordinate_in_errors
@@ -91,28 +93,25 @@ class Measure:
         rows, sizes = self._integrals(name, lower, upper)
         if not self.steps:
             return rows, sizes, np.zeros(0), np.zeros((len(lower), 0))
-        many = max(int(np.ceil(np.max(upper - lower, initial=0.0) / self.steps[name])), 1)
-        share = (np.arange(many) + 0.5) / many
-        nodes = lower[:, None] + share * (upper - lower)[:, None]
-        parts = np.cos(np.deg2rad(nodes * self._degrees(name))) * (upper - lower)[:, None]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            parts = np.nan_to_num(parts * (sizes / parts.sum(axis=1))[:, None])
-        weights = np.zeros((len(lower), len(lower), many))
-        weights[np.arange(len(lower)), np.arange(len(lower))] = parts
+        used = np.flatnonzero(upper > lower)
+        width = (upper - lower)[used, None]
+        many = max(int(np.ceil(np.max(width, initial=0.0) / self.steps[name])), 1)
+        nodes = lower[used, None] + (np.arange(many) + 0.5) / many * width
+        parts = np.cos(np.deg2rad(nodes * self._degrees(name)))
+        weights = np.zeros((len(lower), used.size, many))
+        weights[used, np.arange(used.size)] = parts * (sizes[used] / parts.sum(axis=1))[:, None]
         return rows, sizes, nodes.ravel(), weights.reshape(len(lower), -1)
 
     def over(self, name: str, ends: Range) -> Marginal:
         """Return the integral, or mean, over a range of one coordinate, as far as it is in the domain."""
-        record = self.space.basis(name).record(self.space.axis(name))
-        lower, upper = np.array(record or ends)[:, None]
-        table = self._shared(name, lower, upper, ends) if record else self.table(name, lower, upper)
+        table = self._shared(name, np.array(ends[:1]), np.array(ends[1:]))
         return self._marginal((name,), np.ones((1, 1)), [table], {})
 
     def cells(self, name: str, labels: xr.DataArray, bounds: xr.DataArray | None) -> Marginal:
         """Return the mean over the cell around each of some labels; NaN where a label is outside the domain."""
         inside, lower, upper = cells_of(self.space, name, labels, bounds)
         start = self.space.basis(name).integral_range(self.space.axis(name))[0]
-        table = self.table(name, *(np.where(inside, end, start) for end in (lower, upper)))
+        table = self._shared(name, np.where(inside, lower, start), np.where(inside, upper, start))
         dims = dict(zip(labels.dims, labels.shape, strict=True))
         return self._marginal((name,), np.eye(labels.size), [table], dims)
 
@@ -128,11 +127,16 @@ class Measure:
         return self._marginal(tuple(names), weights.reshape(-1, *weights.shape[len(extra) :]), tables, extra)
 
     def _shared(
-        self, name: str, lower: Array, upper: Array, ends: Range
+        self, name: str, lower: Array, upper: Array, chosen: Range | None = None
     ) -> tuple[Array, Array, Array, Array]:
-        """Return the table of what intervals share with a range: of a longitude in pieces, a turn away too."""
-        turns = _turns(self.space.axis(name).wrap, ends, float(lower.min()), float(upper.max()))
-        pieces = (np.clip(np.add(ends, turn)[:, None], lower, upper) for turn in turns)
+        """Return the table of what intervals share with a range and the domain: of a longitude, a turn away too."""
+        axis, pieces = self.space.axis(name), [np.stack([lower, upper])]
+        for ends in filter(None, (chosen, self.space.basis(name).record(axis))):
+            pieces = [
+                np.clip(piece + turn, *ends)
+                for piece in pieces
+                for turn in _turns(axis.wrap, (piece.min(), piece.max()), *ends)
+            ]
         rows, sizes, nodes, weights = zip(*(self.table(name, *piece) for piece in pieces), strict=True)
         return (
             np.sum(rows, axis=0),
@@ -285,39 +289,41 @@ def _on_circle(space: Space, name: str, ends: Range, half_open: Any, labels: Ran
 def cells_of(
     space: Space, name: str, labels: xr.DataArray, bounds: xr.DataArray | None = None
 ) -> tuple[Array, Array, Array]:
-    """Return which labels are in the domain, and the ends of the cells around them, as far as they are in the domain.
+    """Return which labels are in the domain, and the ends of the cells around them, which may leave it.
 
-    A cell goes half-way to the next labels; the outermost ones as far outward as inward.
+    A cell goes half-way to the next labels; the outermost ones as far outward as inward. Next to each other are
+    longitudes on the circle, which the widest gap between them cuts, or nothing where they close it.
     """
-    x = _floats(space, name, labels)
+    x, axis = _floats(space, name, labels), space.axis(name)
     with coordinate_in_errors(name):  # those of a longitude are not moved into the domain
-        middle = space.axis(name).to_float(in_units_of(space, labels, name).values)
+        middle = axis.to_float(in_units_of(space, labels, name).values)
     if bounds is not None:
-        ends = np.sort(_floats(space, name, bounds).reshape(-1, 2), axis=1)
-        left, right = (np.abs(middle - end) for end in ends.T)
+        own = bounds_of(xr.Dataset(), {name: bounds}, {name: labels})[name]  # in the units of the labels
+        cells = read_cells(labels, own, name, space, labels.dims, labels.sizes)
+        left, right = x - cells.real, cells.imag - x
     else:
         if middle.ndim != 1 or middle.size < 2 or not np.all(np.isfinite(middle)):
             raise ValueError(
                 f"the cells around the labels of {name!r} are not known from {brief(middle)}; they take two or more "
                 "labels along one dimension (or CF bounds)"
             )
+        arc, rest = extent_of(middle, axis, name), (axis.wrap or np.nan) - np.ptp(middle)
+        # No gap of two or three is wider than usual; they close the circle where they have one meridian at both ends.
+        around = np.ptp(arc) == axis.wrap or (rest == 0 and middle.size < 4)
+        if axis.wrap is not None and not around:
+            middle = middle + axis.wrap * np.round((np.mean(arc) - middle) / axis.wrap)
         order = np.argsort(middle)
         gaps = np.diff(middle[order])
         if gaps.min() <= 0:
             raise ValueError(f"labels of {name!r} are there twice; drop_duplicates({name!r}) first")
-        turn = space.axis(name).wrap
-        outer = (0.0, 0.0) if turn and middle.max() - middle.min() == turn else (gaps[0], gaps[-1])
+        outer = (rest, rest) if around and rest >= 0 else (gaps[0], gaps[-1])
         left, right = np.empty_like(middle), np.empty_like(middle)
         left[order], right[order] = np.append(outer[0], gaps) / 2, np.append(gaps, outer[1]) / 2
     lower, upper = x - left, x + right
-    axis = space.axis(name)
     if axis.role == "latitude":
         pole = 90 / (degrees_in(axis.units) or 1.0)
         lower, upper = np.clip(lower, -pole, pole), np.clip(upper, -pole, pole)
-    inside = np.isfinite(space.within(x, name))
-    if (record := space.basis(name).record(axis)) is not None:
-        lower, upper = (np.clip(end, *record) for end in (lower, upper))
-    return inside, lower, upper
+    return np.isfinite(space.within(x, name)), lower, upper
 
 
 def _floats(space: Space, name: str, labels: xr.DataArray) -> Array:
