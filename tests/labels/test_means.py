@@ -580,8 +580,17 @@ def test_errors_of_means_of_a_smooth_field_are_those_of_pairs(
     box = dict.fromkeys(axes, (3, 5))
     paired = field.mean(box, stderr=True).u_stderr.item()
     assert paired < field.stderr(dict.fromkeys(axes, x)).max()
-    monkeypatch.setattr("xspline.kriging.functionals.PAIRED", 0)
+    monkeypatch.setattr("xspline.kriging.functionals.SANDWICHED", 0)
     assert 0.8 * paired < field.mean(box, stderr=True).u_stderr.item() < 2.2 * paired
+
+
+def test_cells_that_nothing_reaches_have_no_errors() -> None:
+    x = np.arange(40.0)
+    field = xr.DataArray(np.sin(x / 4), {"x": x}, "x", "u").spline.fit()
+    for target in ([100.0, 110.0], [20.0, 60.0, 110.0]):
+        cells = field.regrid({"x": target}, stderr=True)
+        xr.testing.assert_equal(cells.u.isnull(), cells.u_stderr.isnull())
+        assert cells.u.isnull().sum() == 2
 
 
 def test_along_a_track_places_keep_their_dimension() -> None:

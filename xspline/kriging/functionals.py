@@ -17,18 +17,12 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 
 from xspline.kriging.model import STEP, Model
-from xspline.kriging.nearby import NEIGHBOURS, TAKEN, TOGETHER, Nearby, root_where_calm
+from xspline.kriging.nearby import NEIGHBOURS, SANDWICHED, TAKEN, TOGETHER, Nearby, root_where_calm
 from xspline.kriging.pyramid import Array, Index
 from xspline.threads import threads
 
 #: Values before it that each is predicted from: as many as a place has neighbours of the coarsest level.
 EARLIER = NEIGHBOURS[-1]
-#: Values at most of which the covariance is a sum over pairs: .1 s.
-PAIRED = 5000
-#: Variance of each value alone, over that of the field: smooth fields have matrices that are singular up to rounding,
-#: and variances of means in seven of them are 1e32 to 1e114 times too large without it, 1e32 and more in three with
-#: 1e-10, and .8 to 5 times of sums over pairs with 1e-9 to 1e-7.
-ALONE = 1e-8
 
 
 class Terms(NamedTuple):
@@ -120,8 +114,10 @@ def _between(field: Nearby, model: Model, places: Array, factors: Array) -> Arra
     at = np.ascontiguousarray(places[order])
     white = np.ascontiguousarray(factors[order])
     of_model = (*model.between(p.spread), model.smoothness, model.table, STEP)
-    alone = ALONE * float(model.variances.sum())
-    if len(places) <= PAIRED:
+    # Matrices of smooth fields are singular up to rounding. Without a variance of each value alone, variances of means
+    # are 1e32 to 1e114 times too large in seven such fields, in three with 1e-10; with 1e-9 to 1e-7 .8 to 5 times.
+    alone = 1e-8 * float(model.variances.sum())
+    if len(places) <= 2 * SANDWICHED:  # .1 s
         compiled.quadratic(at, *of_model, white, out)
         return np.asarray(out + alone * white.T @ white)
     compiled.whiten(at, *_earlier(at / p.metric), *of_model, alone, white)

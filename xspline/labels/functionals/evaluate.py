@@ -15,7 +15,7 @@ import xarray as xr
 
 from xspline.kriging import functionals
 from xspline.kriging.functionals import Terms
-from xspline.kriging.nearby import Nearby
+from xspline.kriging.nearby import SANDWICHED, Nearby
 from xspline.labels import evaluation, uncertainty
 from xspline.labels.fine.field import Fine, active_functions
 from xspline.labels.fit import Fit
@@ -189,10 +189,10 @@ def variances(fit: Fit, marginals: Sequence[Marginal], *, covariance: bool) -> t
             "functional(weights) of what it is for"
         )
     observations = max((pyramid.count for pyramid in pyramids), default=1)
-    if not covariance and observations <= functionals.PAIRED // 2:
+    if not covariance and observations <= SANDWICHED:
         # All pairs of places are looked at: those of a few sums, with about as many nodes as there are observations.
-        places = min(items, functionals.PAIRED - observations)
-        step = min(step, max(int(places * total / nodes), 1))
+        places = min(items, 2 * SANDWICHED - observations)
+        step = min(step, max(int(places * total / max(nodes, 1)), 1))
     variance, square = np.full((total, len(fine.members)), np.nan), np.zeros(())
     for first in counted(total, step, "errors of functionals"):
         own = np.arange(first, min(first + step, total))
@@ -238,11 +238,8 @@ def _covariance(
     shape = [fit.space.shape[axis] for axis in axes]
     functions = np.transpose(functions.reshape(-1, *shape), (0, *(1 + np.argsort(axes))))
     used = np.isfinite(nodes).all(axis=1) & weights.any(axis=0)
-    if member.is_dense and (pairs := (int(used.sum()) + member.pyramid.count) ** 2 / 2) > MAX_PAIRS:
-        raise TooLargeError(
-            f"the error of {own.size} labels of {fit.name!r} is a sum over {pairs:.1g} pairs of places, more than "
-            f"{MAX_PAIRS:.1g}; pass smaller ranges or fewer labels, or stderr=False"
-        )
+    if not used.any():  # cells that no observation or function reaches
+        return np.full((own.size, own.size), np.nan)
     terms = _terms(fit, number, functions.reshape(own.size, -1).T)
     return functionals.covariance(member, nodes[used], np.ascontiguousarray(weights[:, used].T), terms)
 
