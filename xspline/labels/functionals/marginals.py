@@ -95,8 +95,8 @@ class Measure:
             return rows, sizes, np.zeros(0), np.zeros((len(lower), 0))
         used = np.flatnonzero(upper > lower)
         width = (upper - lower)[used, None]
-        many = max(int(np.ceil(np.max(width, initial=0.0) / self.steps[name])), 1)
-        nodes = lower[used, None] + (np.arange(many) + 0.5) / many * width
+        share = _shares(float(np.max(width, initial=0.0)) / self.steps[name])
+        nodes, many = lower[used, None] + share * width, share.size
         parts = np.cos(np.deg2rad(nodes * self._degrees(name)))
         weights = np.zeros((len(lower), used.size, many))
         weights[used, np.arange(used.size)] = parts * (sizes[used] / parts.sum(axis=1))[:, None]
@@ -284,6 +284,15 @@ def _on_circle(space: Space, name: str, ends: Range, half_open: Any, labels: Ran
         f"{name}={brief(half_open)} has an open end on a circle, whose labels {known}; write both ends, as in "
         f"{{{name!r}: (lo, hi)}}"
     )
+
+
+def _shares(labels: float) -> Array:
+    """Return where nodes lie in an interval of so many labels, from 0 to 1: about as many, in pairs of Gauss's."""
+    pairs = int(np.ceil(labels / 2 - 1e-9))  # up to rounding, here and below
+    if labels < 1 + 1e-9:
+        return np.array([0.5])
+    centres = np.arange(1, 2 * pairs, 2)[:, None]
+    return ((centres + np.array([-1, 1]) / np.sqrt(3)) / (2 * pairs)).ravel()
 
 
 def cells_of(

@@ -59,8 +59,8 @@ class WithFunctionals(FieldText, Generic[Data]):
         """Return the mean over some coordinates, exactly: of a basin at each time, of a period at each place.
 
         It is an integral of the field over that of 1, not a mean over labels: exact for the functions of the bases, by
-        Gauss quadrature with the cosine of latitude. Of a field with a fine part that is the sum of values in the
-        middle of cells as wide as labels are apart.
+        Gauss quadrature with the cosine of latitude. Of a field with a fine part that is a sum of values at nodes,
+        about as many as there are labels: pairs of Gauss's, and of cells no wider than a label their middles.
 
         Parameters
         ----------
