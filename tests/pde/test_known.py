@@ -150,6 +150,15 @@ def test_labels_of_a_field_that_is_known_are_converted(
     assert found == pytest.approx(field.recover(text, known={"S": along}, method=method).estimate.item())
 
 
+def test_constants_beside_a_known_field_have_its_units(field: xs.Field, source: xr.DataArray) -> None:
+    heated = source.rename("S").assign_attrs(units="W m-2")
+    units = [
+        field.recover("u_t = D*u_xx + a*S", known={"S": known}).units.values[1]
+        for known in (heated, heated.spline.fit(x=24, t=8, penalty=0))
+    ]
+    assert "W-1" in units[0] and units[0] == units[1]
+
+
 def test_fields_that_are_known_read_the_labels_of_points(field: xs.Field, source: xr.DataArray) -> None:
     known = relabelled(source, x=("km", 1e-3)).spline.fit(x=24, t=8, penalty=0)
     grid, labels = cases.grid(), source.x.values[3:43]

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from xspline.labels import evaluation
+from xspline.labels.field_base import FieldBase
 from xspline.labels.fit import Fit
 from xspline.labels.read.observations import Variable
 from xspline.pde.text import unit_powers
@@ -110,7 +111,10 @@ def units_of_names(
                 for coordinate, order in zip(varying.coordinates, shape_orders, strict=True):
                     unit = unit / of_axes[coordinate].to(order)
             case KnownSymbol(name=given):
-                unit = unit_powers.Unit.parse(str(getattr(known[given], "attrs", {}).get("units", "")), given)
+                own = known[given]
+                variables = own.variables.values() if isinstance(own, FieldBase) else ()
+                units = next((v.units for v in variables), getattr(own, "attrs", {}).get("units", ""))
+                unit = unit_powers.Unit.parse(str(units or ""), given)
         by_name[name] = unit
     return by_name
 
