@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import string
 import sys
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -227,9 +226,8 @@ class Sums:
 
         c, [K.., b..], are coefficients of the field minus r, see `centred`.
         """
-        letters = string.ascii_letters[: len(self.window)]
-        own = take(c, self.window, frame.sizes)
-        linear = np.einsum(f"{letters}...,{letters}...->...", self.moment, own)
+        axes = tuple(range(len(self.window)))
+        linear = np.sum(self.moment * take(c, self.window, frame.sizes), axis=axes)
         quadratic = self.gram.with_batch_axes(self.batch_ndim).form(c, frame)
         return np.asarray(self.power - 2 * linear + quadratic)
 
