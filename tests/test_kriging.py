@@ -150,6 +150,30 @@ def test_members_of_a_batch_share_a_covariance_only_where_they_are_alike() -> No
     assert all(other is first for other in others)
 
 
+def test_members_that_share_a_covariance_have_noise_of_their_own() -> None:
+    x = np.arange(1200.0)
+    wave = np.sin(x / 9) + np.random.default_rng(5).normal(0, 0.1, x.size)
+    data = xr.DataArray([wave, 10 * wave], {"x": x}, ("member", "x"), "u")
+    found = data.spline.fit().summary()
+    np.testing.assert_allclose(found.sigma, [0.1, 1.0], rtol=0.06)
+    np.testing.assert_allclose(found.r2, found.r2[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", ["line", "waves"])
+def test_errors_of_slopes_of_smooth_fields_are_those_of_no_rounding(shape: str) -> None:
+    """What two near values of a smooth field differ by was lost in rounding: intervals were no longer than nothing."""
+    x = np.arange(1200.0)
+    truth = 0.02 * x if shape == "line" else np.sin(x / 60)
+    slope = np.full(x.size, 0.02) if shape == "line" else np.cos(x / 60) / 60
+    field = xr.DataArray(
+        truth + np.random.default_rng(0).normal(0, 0.3, x.size), {"x": x}, "x", "u"
+    ).spline.fit()
+    found = field.derivative({"x": x[60:-60:40]}, x=1, stderr=True)
+    error = found.du_dx - slope[60:-60:40]
+    assert (found.du_dx_stderr.isnull() | (abs(error) < 4 * found.du_dx_stderr)).all()
+    assert shape == "line" or found.du_dx_stderr.notnull().all()
+
+
 def test_functions_that_are_one_at_all_labels_leave_no_likelihood_of_rounding() -> None:
     """Of four splines at three latitudes and trends: 1e-12 of the values moved the field by half an error bar."""
     rng, time = np.random.default_rng(0), np.arange("2000-01", "2003-01", dtype="datetime64[M]")

@@ -357,7 +357,7 @@ def predictions(  # type: ignore[no-untyped-def]
     sum of the weights of the neighbours, and `size[b]` the mean square of the whitened values, which is 1
     where they vary as the model says.
     """
-    axes, scales, most = places.shape[1], amplitude.shape[0], 0
+    axes, scales, most, total = places.shape[1], amplitude.shape[0], 0, _total(amplitude)
     for g in range(mean.shape[0]):
         most = max(most, groups[g + 1] - groups[g])
     own_precision, own_strength = np.empty((scales, axes, most)), np.empty((scales, most))
@@ -396,6 +396,9 @@ def predictions(  # type: ignore[no-untyped-def]
                 _forward(matrix, sums)
                 variance[g] = max(own - _product(sums, sums), 0.0)
                 left[g] = variance[g] / own
+                squared = _product(combination[first:last], combination[first:last])
+                if last > first + 1 and variance[g] <= 100 * FLOOR * total * squared:
+                    variance[g] = math.nan  # what rounding leaves of a difference
 
 
 @compiled(fastmath=FAST)

@@ -188,8 +188,15 @@ def _fit_alike(
     inner = [np.arange(p.count) for p in pyramids]
 
     def field(i: int, own: _Chosen) -> Nearby:
-        # Where all observations are neighbours, these alone tell the scale.
-        own = own if pyramids[i].count > DENSE else own._replace(scale=0.0, freedom=0.0, usual_scale=0.0)
+        if pyramids[i].count <= DENSE:  # All observations are neighbours, and these alone tell the scale.
+            own = own._replace(scale=0.0, freedom=0.0, usual_scale=0.0)
+        elif (
+            len(members) > 1
+        ):  # Members share a covariance up to its scale: noise and what is left are of each.
+            _, most, sampled = _windows(pyramids[i : i + 1], rows[i : i + 1], inner[i : i + 1], FEW)
+            model = own.models[0][1]
+            scale = float(sampled.scales(model).mean())
+            own = own._replace(usual_scale=scale, usual_residuals=most.residuals(model))
         coordinates, joined = members[i].coordinates, members[i].joined
         return Nearby(places, pyramids[i], *own, coordinates, rows[i], steps, joined=joined)
 

@@ -179,9 +179,10 @@ class Nearby:
     def predict(self, coordinates: Array, orders: Mapping[int, int], *, with_variance: bool) -> Predicted:
         """Return values or derivatives at some coordinates [n, d].
 
-        A derivative of a field with slopes (ν > 1) is a difference over an eighth of the distance between labels,
-        which is exact to that; where there are no slopes, it is that between labels. `orders` has the order of the
-        derivative along each coordinate that has one.
+        A derivative of a field with slopes (ν > 1) is a difference over an eighth of the distance between labels, or
+        over a 32nd of the shortest length where that is more; where there are no slopes, it is that between labels.
+        Its variance is NaN where rounding errors are as large. `orders` has the order of the derivative along each
+        coordinate that has one.
         """
         n, p = len(coordinates), self.pyramid
         out = np.zeros((5, n))
@@ -465,11 +466,19 @@ class Nearby:
         stretch = _stretch(freedom + size) / _stretch(np.array(self.degrees))
         return np.asarray((freedom * scale + size * mean) / (freedom + size) * stretch**2)
 
-    @property
+    @functools.cached_property
     def differences(self) -> Array:
-        """Over what distance along each coordinate a derivative is a difference, [d]."""
-        sloped = all(float(model.smoothness.min()) > 1 for _, model in self.models)
-        return self.steps / (8 if sloped else 1)
+        """Over what distance along each coordinate a derivative is a difference, [d].
+
+        Over less than a share of the shortest length, what two values of a smooth field differ by is lost in rounding.
+        """
+        if any(float(model.smoothness.min()) <= 1 for _, model in self.models):
+            return self.steps
+        steps, some = self.steps / 8, self.coordinates[:: len(self.coordinates) // TOGETHER + 1]
+        lengths = np.min([model.lengths.min(axis=0) for _, model in self.models], axis=0)
+        moved = (self.places(some + step) - self.places(some) for step in np.diag(steps))
+        shares = np.array([np.median(np.linalg.norm(apart / lengths, axis=1)) for apart in moved])
+        return steps * np.maximum(1 / (32 * np.maximum(shares, np.finfo(float).tiny)), 1)
 
     def _stencil(self, orders: Mapping[int, int]) -> tuple[Array, Array]:
         """Return offsets [s, d] and factors [s] whose combination of values is a derivative."""
