@@ -475,6 +475,8 @@ class Nearby:
         if any(float(model.smoothness.min()) <= 1 for _, model in self.models):
             return self.steps
         steps, some = self.steps / 8, self.coordinates[:: len(self.coordinates) // TOGETHER + 1]
+        if self.sampled is not None:  # the same in each tile
+            some = self.sampled[:TOGETHER]
         lengths = np.min([model.lengths.min(axis=0) for _, model in self.models], axis=0)
         moved = (self.places(some + step) - self.places(some) for step in np.diag(steps))
         shares = np.array([np.median(np.linalg.norm(apart / lengths, axis=1)) for apart in moved])

@@ -17,7 +17,7 @@ import xarray as xr
 
 from xspline import execution
 from xspline.kriging import fitting, nearby
-from xspline.kriging.nearby import DENSE, NEIGHBOURS, SANDWICHED, TAKEN, Nearby
+from xspline.kriging.nearby import DENSE, NEIGHBOURS, SANDWICHED, TAKEN, TOGETHER, Nearby
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import WIDER, Grid, Level, Pyramid, coarser, metric_of
 from xspline.labels import evaluation
@@ -119,8 +119,9 @@ class Tiled(Fine):
         dims, shape = tuple(sizes), tuple(sizes.values())
         own = _InTile(function, self.names, len(types))
         member = self.member
+        few = None if member.sampled is None else member.sampled[:TOGETHER]
         slim = replace(
-            member, pyramid=member.pyramid.emptied(), coordinates=member.coordinates[:0], sampled=None
+            member, pyramid=member.pyramid.emptied(), coordinates=member.coordinates[:0], sampled=few
         )
         shared = execution.once((slim, self.far))
         spread = [column.variable.set_dims(dims).transpose(*dims).data for column in columns]
