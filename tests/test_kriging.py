@@ -20,7 +20,7 @@ from xspline.kriging.pyramid import metric_of
 from xspline.kriging.search import SLOPED, Prior
 
 
-@pytest.mark.parametrize("nu", [0.5, 0.6, 0.75, 1.0, 1.5, 2.5, 8.0])
+@pytest.mark.parametrize("nu", [0.5, 0.6, 0.75, 1.2, 1.5, 2.5, 8.0])
 def test_a_table_has_the_covariance(nu: float) -> None:
     """As the compiled loops read it."""
     z = np.concatenate([[0.0], np.geomspace(1e-8, 60, 20_000)])
@@ -28,8 +28,8 @@ def test_a_table_has_the_covariance(nu: float) -> None:
     index = (np.sqrt(z) / STEP).astype(int)
     inside = np.minimum(index, len(table) - 1)
     u = np.sqrt(z) / STEP - index
-    read = np.where(index < len(table), np.sum(table[inside] * u[:, None] ** np.arange(4), axis=1), 0.0)
-    assert abs(read - matern(z, nu)).max() < (2e-7 if nu == 0.6 else 3e-9)
+    read = np.where(index < len(table), np.sum(table[inside] * u[:, None] ** np.arange(6), axis=1), 0.0)
+    assert abs(read - matern(z, nu)).max() < (1e-7 if nu == 0.6 else 1e-12)
 
 
 @pytest.mark.parametrize("nu", [0.5, 0.6, 1.04])
@@ -160,18 +160,17 @@ def test_members_that_share_a_covariance_have_noise_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("shape", ["line", "waves"])
-def test_errors_of_slopes_of_smooth_fields_are_those_of_no_rounding(shape: str) -> None:
+@pytest.mark.parametrize("noise", [0.3, 0.01])
+def test_errors_of_slopes_of_smooth_fields_are_those_of_no_rounding(shape: str, noise: float) -> None:
     """What two near values of a smooth field differ by was lost in rounding: intervals were no longer than nothing."""
     x = np.arange(1200.0)
     truth = 0.02 * x if shape == "line" else np.sin(x / 60)
     slope = np.full(x.size, 0.02) if shape == "line" else np.cos(x / 60) / 60
     field = xr.DataArray(
-        truth + np.random.default_rng(0).normal(0, 0.3, x.size), {"x": x}, "x", "u"
+        truth + np.random.default_rng(0).normal(0, noise, x.size), {"x": x}, "x", "u"
     ).spline.fit()
     found = field.derivative({"x": x[60:-60:40]}, x=1, stderr=True)
-    error = found.du_dx - slope[60:-60:40]
-    assert (found.du_dx_stderr.isnull() | (abs(error) < 4 * found.du_dx_stderr)).all()
-    assert shape == "line" or found.du_dx_stderr.notnull().all()
+    assert 0.2 < np.sqrt(np.mean(((found.du_dx - slope[60:-60:40]) / found.du_dx_stderr) ** 2)) < 1.6
 
 
 def test_functions_that_are_one_at_all_labels_leave_no_likelihood_of_rounding() -> None:

@@ -5,8 +5,8 @@ level l places have the variance `spread[l, j]` along coordinate j. Two items at
 
     Σ_q amplitude[q, l, l'] M(ν_q, √(2 ν_q Σ_j Δ_j² inverse[q, l, l', j]))
 
-with the Matérn function M of smoothness ν_q, a cubic in the root of its argument between every two nodes: a table has
-its coefficients, [interval, 4].
+with the Matérn function M of smoothness ν_q, a polynomial of degree 5 in the root of its argument between every two
+nodes: a table has its coefficients, [interval, 6].
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from xspline.spaces.jit import compiled
 
 #: Of the variance: an item of which those before it leave less open tells nothing beside rounding.
-FLOOR = 1e-10
+FLOOR = 1e-13
 #: Sums may be added in any order, so that they are vector instructions: the same bits on one processor.
 FAST = {"contract", "nsz", "arcp", "reassoc"}
 internal: Any = numba.njit(  # type: ignore[call-overload]
@@ -52,6 +52,12 @@ def _squares(place, across, precision, n, squares):  # type: ignore[no-untyped-d
 
 
 @internal
+def _polynomial(c, k, u):  # type: ignore[no-untyped-def]
+    """The polynomial whose coefficients start at c[k]."""
+    return c[k] + u * (c[k + 1] + u * (c[k + 2] + u * (c[k + 3] + u * (c[k + 4] + u * c[k + 5]))))
+
+
+@internal
 def _row(place, across, precision, strength, n, smoothness, table, step, squares, out):  # type: ignore[no-untyped-def]
     """Write the covariances of one item with the first n."""
     last = table.shape[1]
@@ -65,9 +71,7 @@ def _row(place, across, precision, strength, n, smoothness, table, step, squares
         for b in range(n):
             i = int(squares[b])
             if i < last:
-                u = squares[b] - i
-                value = table[q, i, 0] + u * (table[q, i, 1] + u * (table[q, i, 2] + u * table[q, i, 3]))
-                out[b] += strength[q, b] * value
+                out[b] += strength[q, b] * _polynomial(table[q, i], 0, squares[b] - i)
 
 
 @internal
@@ -210,9 +214,9 @@ def _evaluate(n, squares, scale, table, strength, value, turn, slope):  # type: 
     for b in range(n):
         i = int(slope[b])
         u, c = slope[b] - i, table[i]
-        value[b] = c[0] + u * (c[1] + u * (c[2] + u * c[3]))
-        turn[b] = c[4] + u * (c[5] + u * (c[6] + u * c[7]))
-        slope[b] *= 0.25 * (c[1] + u * (2 * c[2] + u * 3 * c[3]))  # ∂/∂ log of the squared distance
+        value[b], turn[b] = _polynomial(c, 0, u), _polynomial(c, 6, u)
+        # ∂/∂ log of the squared distance
+        slope[b] *= 0.25 * (c[1] + u * (2 * c[2] + u * (3 * c[3] + u * (4 * c[4] + u * 5 * c[5]))))
     for b in range(n):
         value[b] *= strength[b]
         slope[b] *= strength[b]
@@ -227,7 +231,7 @@ def derivatives(  # type: ignore[no-untyped-def]
     """Add Σ_ab weights[a, b] ∂K_ab/∂θ of every parameter θ to `gradient` [P], and ∂K/∂θ α to `products` [P, m].
 
     Parameters θ are in the order of `Model.parameters`: log length of each scale and coordinate, log variance of each
-    scale, log smoothness of each scale, and noise. `table` [scale, interval, 8] has the coefficients of M and of its
+    scale, log smoothness of each scale, and noise. `table` [scale, interval, 12] has the coefficients of M and of its
     derivative by log ν, and a last interval of zeros. Of `weights` the lower triangle is read.
     """
     m, axes = places.shape
@@ -357,7 +361,7 @@ def predictions(  # type: ignore[no-untyped-def]
     sum of the weights of the neighbours, and `size[b]` the mean square of the whitened values, which is 1
     where they vary as the model says.
     """
-    axes, scales, most, total = places.shape[1], amplitude.shape[0], 0, _total(amplitude)
+    axes, scales, most = places.shape[1], amplitude.shape[0], 0
     for g in range(mean.shape[0]):
         most = max(most, groups[g + 1] - groups[g])
     own_precision, own_strength = np.empty((scales, axes, most)), np.empty((scales, most))
@@ -396,9 +400,6 @@ def predictions(  # type: ignore[no-untyped-def]
                 _forward(matrix, sums)
                 variance[g] = max(own - _product(sums, sums), 0.0)
                 left[g] = variance[g] / own
-                squared = _product(combination[first:last], combination[first:last])
-                if last > first + 1 and variance[g] <= 100 * FLOOR * total * squared:
-                    variance[g] = math.nan  # what rounding leaves of a difference
 
 
 @compiled(fastmath=FAST)

@@ -114,9 +114,9 @@ def _between(field: Nearby, model: Model, places: Array, factors: Array) -> Arra
     at = np.ascontiguousarray(places[order])
     white = np.ascontiguousarray(factors[order])
     of_model = (*model.between(p.spread), model.smoothness, model.table, STEP)
-    # Matrices of smooth fields are singular up to rounding. Without a variance of each value alone, variances of means
-    # are 1e32 to 1e114 times too large in seven such fields, in three with 1e-10; with 1e-9 to 1e-7 .8 to 5 times.
-    alone = 1e-8 * float(model.variances.sum())
+    # Matrices of smooth fields are singular up to rounding: without a variance of each value alone, variances of means
+    # are 1e13 times too large and more in three of seven such fields; with 1e-13 to 1e-10 none is.
+    alone = 1e-12 * float(model.variances.sum())
     if len(places) <= 2 * SANDWICHED:  # .1 s
         compiled.quadratic(at, *of_model, white, out)
         return np.asarray(out + alone * white.T @ white)

@@ -18,11 +18,10 @@ from scipy.special import gammaln, kv
 
 Array = NDArray[np.float64]
 
-#: Intervals of a table: values are right to 2e-7, and to 3e-9 for ν ≥ 3/4. Nodes are dense near 0, where a rough
-#: covariance bends most: equally far apart in z, values of ν = 3/4 are wrong by 1e-3, and some matrices indefinite.
-NODES = 600
-#: In √z. Beyond z = −log ε = 36 a correlation, below 1e-12 for ν up to 8, counts as 0.
-STEP = math.sqrt(-math.log(np.finfo(np.float64).eps)) / NODES
+#: Intervals of a table and their width in √z. Beyond z = 49 a correlation, below 1e-13 for ν up to 8, counts as 0. Values
+#: are right to 1e-12 for ν from 1.2 on, and to 1e-7 for ν of .5 to .9. Nodes are dense near 0, where a rough covariance
+#: bends most: equally far apart in z, some matrices are indefinite.
+NODES, STEP = 448, 1 / 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +48,15 @@ class Model:
 
     @functools.cached_property
     def table(self) -> Array:
-        """Cubics in √z/STEP between every two nodes of M, [Q, interval, 4], the constant first."""
+        """Polynomials of degree 5 in √z/STEP between every two nodes of M, [Q, interval, 6], the constant first."""
         return np.ascontiguousarray(np.stack([_table(float(nu)) for nu in self.smoothness]))
 
     @functools.cached_property
     def slopes(self) -> Array:
-        """The coefficients of `table` and their derivatives by log ν, [Q, interval + 1, 8]; the last are 0."""
-        out = np.zeros((self.smoothness.size, NODES + 1, 8))
+        """The coefficients of `table` and their derivatives by log ν, [Q, interval + 1, 12]; the last are 0."""
+        out = np.zeros((self.smoothness.size, NODES + 1, 12))
         for own, nu in zip(out, self.smoothness, strict=True):
-            own[:-1, :4], own[:-1, 4:] = _table(float(nu)), _bend(float(nu))
+            own[:-1, :6], own[:-1, 6:] = _table(float(nu)), _bend(float(nu))
         return out
 
     def between(self, spread: Array) -> tuple[Array, Array]:
@@ -85,14 +84,26 @@ def matern(z: Array, nu: float) -> Array:
 
 @functools.lru_cache(maxsize=512)  # twice as many as are drawn from a prior, the same ones for each fit
 def _table(nu: float) -> Array:
-    """Return the cubics in √z with the values and slopes of M at the nodes, [interval, 4]."""
+    """Return the polynomials in √z with the values of M and its first two derivatives at the nodes, [interval, 6].
+
+    The second derivative follows from Bessel's equation. At 0, where it may be infinite, it is that with which the value
+    amid the first interval is right.
+    """
     root: Array = np.arange(NODES + 1, dtype=np.float64) * STEP
-    z = root**2
-    slope = np.zeros_like(z)
-    slope[1:] = -2 * root[1:] * _power_times_bessel(z[1:], nu, nu - 1)
-    value, slope = matern(z, nu), slope * STEP
-    rise, before, after = np.diff(value), slope[:-1], slope[1:]
-    return np.stack([value[:-1], before, 3 * rise - 2 * before - after, before + after - 2 * rise], axis=1)
+    z, along = root**2, np.zeros(NODES + 1)
+    along[1:] = -_power_times_bessel(z[1:], nu, nu - 1)  # ∂M/∂z
+    value, slope, bend = matern(z, nu), 2 * root * along * STEP, np.zeros(NODES + 1)
+    bend[1:] = (4 * z * value + (8 * nu - 2) * along)[1:] * STEP**2
+    amid = float(matern(z[1:2] / 4, nu)[0]) - (value[0] + value[1]) / 2 + 5 / 32 * slope[1]
+    bend[0] = 64 * amid - bend[1]
+    v, d, b = value[:-1], slope[:-1], bend[:-1]
+    rise, turn, change = value[1:] - v - d - b / 2, slope[1:] - d - b, bend[1:] - b
+    third, fourth, fifth = (
+        10 * rise - 4 * turn + change / 2,
+        7 * turn - 15 * rise - change,
+        6 * rise - 3 * turn + change / 2,
+    )
+    return np.stack([v, d, b / 2, third, fourth, fifth], axis=1)
 
 
 @functools.lru_cache(maxsize=64)
