@@ -325,6 +325,25 @@ def test_a_coarse_field_has_few_functions_where_coordinates_have_the_fewest() ->
     assert counts == {"lat": 4, "lon": 4, "depth": 75}
 
 
+@pytest.mark.parametrize(
+    ("places", "expected"), [(7, MEAN), (8, xs.Polynomial(1)), (31, xs.Polynomial(1)), (32, xs.BSpline(4))]
+)
+def test_a_coarse_field_has_two_places_for_each_function(places: int, expected: xs.Basis) -> None:
+    """Sixteen splines of twelve stations took their levels, and said that they were sure of them."""
+    at = np.random.default_rng(0).uniform(0, 30, (2, places))
+    time = np.arange("2000-01", "2003-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    coords = {"lat": ("station", at[0]), "lon": ("station", at[1]), "time": time}
+    chosen = coarse_for(zeros(("station", "time"), coords))
+    assert chosen == {"lat": expected, "lon": expected, "time": SEASON_AND_TREND}
+
+
+def test_a_coarse_field_of_few_places_is_no_line_around_the_globe() -> None:
+    time = np.arange("2000-01", "2003-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    coords = {"lat": np.arange(-20.0, 21, 20), "lon": np.arange(0.0, 360, 60), "time": time}
+    chosen = coarse_for(zeros(("lat", "lon", "time"), coords))
+    assert chosen == {"lat": xs.Polynomial(1), "lon": MEAN, "time": SEASON_AND_TREND}
+
+
 def test_a_coarse_field_along_a_track_has_as_many_functions_as_a_grid_of_its_places() -> None:
     rng = np.random.default_rng(0)
     track = {name: ("time", rng.uniform(0, 30, 3200)) for name in ("lat", "lon")}

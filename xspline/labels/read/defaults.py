@@ -105,7 +105,8 @@ def coarse_for(data: Data, pooled: Iterable[Hashable] = ()) -> Defaults:
     A time with a dimension of its own gets a daily cycle too where it has two days or more with five labels each.
     All of them may differ from place to place: the other coordinates get cubic B-splines then, with a function for
     every fourth label at most. Coordinates that share dimensions, as along a track, get together as many as those of a
-    grid of as many places, and all together `COARSE` at most.
+    grid of as many places, and all together `COARSE` at most. Where there would be fewer than two places for each
+    function, as of a dozen stations, season and trend are linear in these coordinates, or the same everywhere.
     """
     labels = _labels(data, set(pooled))
     bases: dict[str, Basis] = dict.fromkeys(labels, Polynomial(0))
@@ -117,12 +118,17 @@ def coarse_for(data: Data, pooled: Iterable[Hashable] = ()) -> Defaults:
     if cyclic := years | days:
         counts: dict[str, float] = {}
         others = {n: known for n, known in labels.items() if n not in cyclic}
-        per_function = 2 * LABELS_PER_FUNCTION
+        per_function, pairs = 2 * LABELS_PER_FUNCTION, 0.5
         for group in groups(others):
             alone = {n: different(others[n].values, COARSE * per_function) // per_function for n in group}
             places = positions([others[n] for n in group])
+            pairs *= places
             counts |= _shrunk(alone, places / per_function ** len(group))
-        bases |= {n: BSpline(int(count)) for n, count in _shrunk(counts, COARSE).items()}
+        if pairs >= LEAST ** len(others):
+            bases |= {n: BSpline(int(count)) for n, count in _shrunk(counts, COARSE).items()}
+        elif pairs >= 2 ** len(others):
+            # A straight line does not close a circle.
+            bases |= {n: Polynomial(1) for n, known in others.items() if not known.closed}
     return Defaults(bases, {name: known.extent for name, known in labels.items()})
 
 

@@ -40,10 +40,14 @@ class Labels(NamedTuple):
     extent: tuple[float, float]  # the range of the labels
     direction: str  # X, Y, Z or T of the CF conventions, or nothing
 
+    @property
+    def closed(self) -> bool:
+        """Whether the labels close a circle."""
+        return self.extent == (0.0, self.axis.wrap)
+
     def functions(self, cells: float) -> int:
         """Return how many functions there are over so many cells: as many on a closed circle, else the degree more."""
-        closed = self.axis.wrap is not None and self.extent == (0.0, self.axis.wrap)
-        return min(max(round(cells) + (0 if closed else LEAST - 1), LEAST), MOST)
+        return min(max(round(cells) + (0 if self.closed else LEAST - 1), LEAST), MOST)
 
 
 def largest(
