@@ -432,6 +432,20 @@ def test_a_plain_fit_says_what_errors_that_remember_take() -> None:
         xs.fit(grid(), time=SEASON, lat=xs.Polynomial(5), errors=xs.AR1("time"))
 
 
+def test_errors_that_last_longer_than_ar1_are_said() -> None:
+    """Trends of such series were held in 42 of 100 intervals of 95 %, and two of three checks said that all is fine."""
+    time = np.arange("1980-01", "2013-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        slow, white = noise(rng, 0.97, time.size), rng.normal(size=time.size)
+        data = xr.DataArray(slow, {"time": time}, "time", "u")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            xs.fit(data, time=SEASON, errors=xs.AR1("time"))
+        with pytest.warns(xs.FitWarning, match=r"last longer than AR\(1\) errors do: .* times too short"):
+            xs.fit(data + 0.8 * white, time=SEASON, errors=xs.AR1("time"))
+
+
 @pytest.mark.simulation
 def test_the_warning_names_rho_and_comes_where_it_should() -> None:
     for rho in (0.5, 0.8):

@@ -79,6 +79,12 @@ class Dense:
         return np.sqrt(own)
 
 
+def test_code_asks_for_the_levels_too() -> None:
+    field = merged().solve(PENALTY, offsets="holders", noise="holders", reference="b")
+    assert field.code().endswith('holder=..., offsets="holders", noise="holders", reference="b")')
+    assert merged().solve(PENALTY).code().endswith("holder=...)")
+
+
 @pytest.mark.parametrize("noise", [None, NOISE])
 def test_offsets_are_those_of_the_pooled_fit_with_indicator_columns(noise: dict[str, float] | None) -> None:
     field = merged().solve(PENALTY, offsets="holders", noise=noise)

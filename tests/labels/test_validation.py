@@ -206,3 +206,12 @@ def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
     replicates = jackknife_replicates(field, "field")
     assert replicates.shape == (1, 20)
     np.testing.assert_allclose(np.sum(replicates**2), data.values.var(ddof=1) / 20, rtol=1e-10)
+
+
+@pytest.mark.parametrize("method", ["jackknife", "scores"])
+def test_parts_without_observations_are_no_degrees_of_freedom(method: str) -> None:
+    data = xr.DataArray(np.random.default_rng(0).normal(size=24), {"x": np.arange(24.0)}, "x")
+    data[12:] = np.nan
+    field = data.spline.fit(x=xs.Polynomial(0), penalty=0, holder=data.x.copy(data=np.arange(24) // 2))
+    error = field.stderr(x=3.0, method=method)
+    assert error.degrees_of_freedom == 5 and "between the 6 parts" in error.comment

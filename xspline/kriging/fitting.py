@@ -190,9 +190,7 @@ def _fit_alike(
     def field(i: int, own: _Chosen) -> Nearby:
         if pyramids[i].count <= DENSE:  # All observations are neighbours, and these alone tell the scale.
             own = own._replace(scale=0.0, freedom=0.0, usual_scale=0.0)
-        elif (
-            len(members) > 1
-        ):  # Members share a covariance up to its scale: noise and what is left are of each.
+        elif len(members) > 1:  # They share a covariance up to its scale: noise and what is left are of each.
             _, most, sampled = _windows(pyramids[i : i + 1], rows[i : i + 1], inner[i : i + 1], FEW)
             model = own.models[0][1]
             scale = float(sampled.scales(model).mean())

@@ -18,10 +18,9 @@ from scipy.special import gammaln, kv
 
 Array = NDArray[np.float64]
 
-#: Intervals of a table and their width in √z. Beyond z = 49 a correlation, below 1e-13 for ν up to 8, counts as 0. Values
-#: are right to 1e-12 for ν from 1.2 on, and to 1e-7 for ν of .5 to .9. Nodes are dense near 0, where a rough covariance
-#: bends most: equally far apart in z, some matrices are indefinite.
-NODES, STEP = 448, 1 / 64
+#: Between the nodes of a table, in √z. Values are right to 1e-12 for ν from 1.2 on, and to 1e-7 for ν of .5 to .9.
+#: Nodes are dense near 0, where a rough covariance bends most: equally far apart in z, some matrices are indefinite.
+STEP = 1 / 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +48,13 @@ class Model:
     @functools.cached_property
     def table(self) -> Array:
         """Polynomials of degree 5 in √z/STEP between every two nodes of M, [Q, interval, 6], the constant first."""
-        return np.ascontiguousarray(np.stack([_table(float(nu)) for nu in self.smoothness]))
+        return np.ascontiguousarray(np.stack([_table(nu) for nu in self.smoothness.tolist()]))
 
     @functools.cached_property
     def slopes(self) -> Array:
         """The coefficients of `table` and their derivatives by log ν, [Q, interval + 1, 12]; the last are 0."""
-        out = np.zeros((self.smoothness.size, NODES + 1, 12))
-        for own, nu in zip(out, self.smoothness, strict=True):
-            own[:-1, :6], own[:-1, 6:] = _table(float(nu)), _bend(float(nu))
-        return out
+        both = [np.concatenate([_table(nu), _bend(nu)], axis=1) for nu in self.smoothness.tolist()]
+        return np.pad(np.stack(both), ((0, 0), (0, 1), (0, 0)))
 
     def between(self, spread: Array) -> tuple[Array, Array]:
         """Return 1/ℓ² [Q, L, L, D] and variances [Q, L, L] between the means over cells of L levels.
@@ -86,24 +83,21 @@ def matern(z: Array, nu: float) -> Array:
 def _table(nu: float) -> Array:
     """Return the polynomials in √z with the values of M and its first two derivatives at the nodes, [interval, 6].
 
-    The second derivative follows from Bessel's equation. At 0, where it may be infinite, it is that with which the value
-    amid the first interval is right.
+    The second derivative follows from Bessel's equation. At 0, where it may be infinite, it is that with which the
+    value amid the first interval is right.
     """
-    root: Array = np.arange(NODES + 1, dtype=np.float64) * STEP
-    z, along = root**2, np.zeros(NODES + 1)
+    # Beyond z = 49 a correlation, below 1e-13 for ν up to 8, counts as 0.
+    root: Array = np.arange(0, 7 + STEP, STEP)
+    z, along = root**2, np.zeros(root.size)
     along[1:] = -_power_times_bessel(z[1:], nu, nu - 1)  # ∂M/∂z
-    value, slope, bend = matern(z, nu), 2 * root * along * STEP, np.zeros(NODES + 1)
+    value, slope, bend = matern(z, nu), 2 * root * along * STEP, np.zeros(root.size)
     bend[1:] = (4 * z * value + (8 * nu - 2) * along)[1:] * STEP**2
     amid = float(matern(z[1:2] / 4, nu)[0]) - (value[0] + value[1]) / 2 + 5 / 32 * slope[1]
     bend[0] = 64 * amid - bend[1]
     v, d, b = value[:-1], slope[:-1], bend[:-1]
     rise, turn, change = value[1:] - v - d - b / 2, slope[1:] - d - b, bend[1:] - b
-    third, fourth, fifth = (
-        10 * rise - 4 * turn + change / 2,
-        7 * turn - 15 * rise - change,
-        6 * rise - 3 * turn + change / 2,
-    )
-    return np.stack([v, d, b / 2, third, fourth, fifth], axis=1)
+    third, fifth = 10 * rise - 4 * turn + change / 2, 6 * rise - 3 * turn + change / 2
+    return np.stack([v, d, b / 2, third, 7 * turn - 15 * rise - change, fifth], axis=1)
 
 
 @functools.lru_cache(maxsize=64)

@@ -420,7 +420,7 @@ def number_of_draws(fit: Fit, requested: Requested) -> int:
 def _assumptions(fit: Fit, requested: Requested, method: str) -> dict[str, Any]:
     """Return the attributes of a standard error: by what method it is known, and what that assumes."""
     if method in PARTS_METHODS:
-        n = len(fit.sums) if method == "jackknife" else len(fit.scores.used)
+        n = int(np.nan_to_num(degrees_of_freedom(fit, requested, method)).max()) + 1
         comment = f"assumes errors that are independent between the {n} parts, not within them"
         return {"method": method, "comment": comment, "degrees_of_freedom": n - 1}
     comment = INDEPENDENT if fit.rho is None else "assumes AR(1) errors"

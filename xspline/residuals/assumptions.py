@@ -104,6 +104,24 @@ def along_axis(u: Array, axis: int) -> Pairs:
     return Pairs(float(np.sum(products[both])), square, int(both.sum()))
 
 
+def lasting(innovations: list[Array]) -> float:
+    """Return by what sums of errors vary more than their model says; 0 where that is little, or may be chance.
+
+    `innovations` [steps, ...] are what the model leaves of each error from those before it, NaN where one is missing:
+    independent if it is right. How they correlate over up to twelve steps tells (Ljung and Box 1978).
+    """
+    lags = np.arange(1 + min(12, len(innovations[0]) // 10))
+    products = [[u[: len(u) - k] * u[k:] for k in lags] for u in innovations]
+    counts = np.sum([[np.isfinite(x).sum() for x in own] for own in products], axis=0)
+    if counts[0] < FEWEST or counts.min() == 0:
+        return 0.0
+    mean = np.sum([[np.nansum(x) for x in own] for own in products], axis=0) / counts
+    r = mean[1:] / max(mean[0], np.finfo(float).tiny)
+    times = 1 + 2 * float(r.sum())
+    sure = r.size > 1 and special.chdtrc(r.size - 1, float(np.sum(counts[1:] * r**2))) <= CHANCE
+    return times if sure and times > UNEVEN**2 else 0.0
+
+
 def of_nearest(u: Array, points: Array) -> Pairs:
     """Return the pairs of points [n, d] and those nearest to them, in standard deviations along each axis."""
     if u.size < FEWEST:

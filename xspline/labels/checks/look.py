@@ -60,6 +60,7 @@ def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
         "matters": largest > 3 * float(np.std(np.concatenate([part.values for part in parts]))),
         "repeated": sum(part.repeated() for part in parts) + _repeated_labels(fit.space, observed),
         "correlated": _correlated(parts, errors),
+        "lasting": _lasting(fit, boxes, parts, errors),
         "uneven": assumptions.unevenness(_with_cycles(fit.space, columns), u),
     }
 
@@ -244,6 +245,19 @@ def _correlated(parts: list[Sample], errors: list[Array]) -> dict[str, float]:
             pairs.setdefault(str(dim), []).append(assumptions.along_axis(u, part.data.dims.index(dim)))
     values = {name: assumptions.correlation(own) for name, own in pairs.items()}
     return {name: value for name, value in values.items() if value}
+
+
+def _lasting(fit: Fit, boxes: list[dict[Hashable, slice]], parts: list[Sample], errors: list[Array]) -> float:
+    """Return by what sums of errors vary more than AR(1) errors would, where these are assumed, if it matters."""
+    dim, own = fit.remembers, []
+    if fit.rho is None or not all(dim in part.data.dims for part in parts):
+        return 0.0
+    rho = xr.DataArray(fit.rho, dims=fit.variable.batch_dims)
+    for box, part, u in zip(boxes, parts, errors, strict=True):
+        known = xr.DataArray(np.clip(u, -assumptions.FAR, assumptions.FAR), dims=part.data.dims)
+        before = known.shift({dim: 1}) * rho.isel({name: box[name] for name in rho.dims})
+        own.append((known - before).transpose(dim, ...).values)
+    return assumptions.lasting(own)
 
 
 def _of_neighbours(fit: Fit, fine: Fine) -> dict[str, Any]:

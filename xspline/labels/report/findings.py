@@ -325,6 +325,13 @@ def _errors(fit: Fit) -> Iterator[Finding]:
     correlated = {name: r for name, r in seen["correlated"].items() if name != modelled and not fit.by_scores}
     if correlated:
         yield _correlation(fit, correlated)
+    if lasting := seen.get("lasting"):
+        short = f"error bars of trends and means are about {lasting**0.5:.2g} times too short"
+        text = f"errors last longer than AR(1) errors do: {short}"
+        advice = (
+            "fit() without bases follows what lasts; or holder='time.year' and stderr(method='jackknife')"
+        )
+        yield Finding("structure", text, advice, warns=True)
     if seen["uneven"] and not seen["far"] and not correlated:  # either makes parts differ
         along = ", ".join(f"{name} ({ratio:.2g} times)" for name, ratio in seen["uneven"].items())
         text = f"residuals are larger in some parts than in others along {along}"

@@ -62,7 +62,7 @@ class FieldText:
         """Return the line of code that asks for this fit, with ``import xspline as xs``.
 
         What was chosen is spelt out; of a penalty for each of several variables only the criterion. Weights that were
-        given are ``...``, to be filled in.
+        given, and several holders, are ``...``, to be filled in.
         """
         return self._code(self.penalty)
 
@@ -87,9 +87,16 @@ class FieldText:
         known = not robust and all(fit.levels is None and fit.solution is not None for fit in fits)
         totals = [statistics.total(name) for name in self.variables] if known else []
         weighed = any((total.weight != total.count).any() for total in totals)
-        holder = json.dumps(*holders, ensure_ascii=False) if len(holders) == 1 and None not in holders else ""
-        said = {"weights": "..." * weighed, "robust": "True" * robust, "holder": holder}
+        holder = "..." if len(holders) > 1 else json.dumps(*holders, ensure_ascii=False)
+        said = {
+            "weights": "..." * weighed,
+            "robust": "True" * robust,
+            "holder": holder if any(holders) else "",
+        }
         said["errors"] = statistics._errors
+        if levels := next((fit.levels for fit in fits if fit.levels is not None), None):
+            said |= {name: '"holders"' * getattr(levels, name) for name in ("offsets", "noise")}
+            said["reference"] = json.dumps(levels.reference, ensure_ascii=False)
         return "".join(f", {name}={text}" for name, text in said.items() if text)
 
     def __repr__(self) -> str:

@@ -194,6 +194,8 @@ def _unsealed(dataset: xr.Dataset) -> xr.Dataset:
     stored, expected = _parsed(text).get("stored", {}), dataset.attrs.get(DIGEST)
     if missing := sorted(set(stored) - set(map(str, dataset.variables))):
         raise ValueError(f"the file lacks the arrays {missing}: {_BROKEN}")
+    if expected is None:
+        raise ValueError(f"the file has no digest, which to_netcdf and to_zarr of a field write: {_BROKEN}")
     if expected != (digest := _digest(dataset.variables, stored, text)):
         raise ValueError(f"the file has digest {digest[:12]} and says {str(expected)[:12]}: {_BROKEN}")
     restored = {name: _restored(v, stored.get(str(name))) for name, v in dataset.variables.items()}

@@ -117,7 +117,7 @@ def _combined(
         own = north_error + abs(metric) * beside[f"{name}_stderr"]
         results[f"{what}_stderr"] = (east_error**2 + own**2) ** 0.5
     for key, result in results.items():
-        units = "s-1" if first.units in ("m s-1", "m/s") else per(first.units, ("m", 1))
+        units = "s-1" if first.units in ("m s-1", "m/s", "m s**-1", "m s^-1") else per(first.units, ("m", 1))
         is_error = key != what
         long_name, call = f"{'standard error of ' * is_error}{what}", f"{what}({'stderr=True' * is_error})"
         attrs = attributes(units, long_name, first.history, call) | (
