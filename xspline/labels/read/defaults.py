@@ -105,8 +105,9 @@ def coarse_for(data: Data, pooled: Iterable[Hashable] = ()) -> Defaults:
     A time with a dimension of its own gets a daily cycle too where it has two days or more with five labels each.
     All of them may differ from place to place: the other coordinates get cubic B-splines then, with a function for
     every fourth label at most. Coordinates that share dimensions, as along a track, get together as many as those of a
-    grid of as many places, and all together `COARSE` at most. Where there would be fewer than two places for each
-    function, as of a dozen stations, season and trend are linear in these coordinates, or the same everywhere.
+    grid of as many places, and all together `COARSE` at most. Where there would be fewer than 1.5 places for each
+    function, as of a dozen stations, season and trend are linear in these coordinates, or the same everywhere: of 20
+    stations 16 splines err by 1.8 times as much as a plane, of 24 by 1.06 times.
     """
     labels = _labels(data, set(pooled))
     bases: dict[str, Basis] = dict.fromkeys(labels, Polynomial(0))
@@ -118,15 +119,15 @@ def coarse_for(data: Data, pooled: Iterable[Hashable] = ()) -> Defaults:
     if cyclic := years | days:
         counts: dict[str, float] = {}
         others = {n: known for n, known in labels.items() if n not in cyclic}
-        per_function, pairs = 2 * LABELS_PER_FUNCTION, 0.5
+        per_function, enough = 2 * LABELS_PER_FUNCTION, 1 / 1.5
         for group in groups(others):
             alone = {n: different(others[n].values, COARSE * per_function) // per_function for n in group}
             places = positions([others[n] for n in group])
-            pairs *= places
+            enough *= places
             counts |= _shrunk(alone, places / per_function ** len(group))
-        if pairs >= LEAST ** len(others):
+        if enough >= LEAST ** len(others):
             bases |= {n: BSpline(int(count)) for n, count in _shrunk(counts, COARSE).items()}
-        elif pairs >= 2 ** len(others):
+        elif enough >= 2 ** len(others):
             # A straight line does not close a circle.
             bases |= {n: Polynomial(1) for n, known in others.items() if not known.closed}
     return Defaults(bases, {name: known.extent for name, known in labels.items()})
