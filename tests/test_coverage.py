@@ -13,7 +13,7 @@ from tests import scatter
 # Shares of single replicates have standard deviations of 0.010 to 0.034, those of the jackknife 0.011. Beyond bounds
 # a mean may be by five of its own standard errors. With standard errors 15 % too small, 0.918 of the field is held and
 # 0.874 by the jackknife: what the mean of 40 and of 20 tells from the bounds.
-INDEPENDENT, LASTING = 40, 20
+INDEPENDENT, LASTING = 24, 12
 
 
 def within(each: list[float], bounds: tuple[float, float]) -> bool:
@@ -33,11 +33,10 @@ def test_independent_errors_are_covered(name: str) -> None:
 
 
 @pytest.mark.simulation
-@pytest.mark.parametrize("slope", [2.0, 1.5])
-def test_in_gaps_intervals_that_know_that_lambda_was_chosen_are_nearer_to_what_they_say(slope: float) -> None:
-    covered = older.in_gaps(slope, 40)
+def test_in_gaps_intervals_that_know_that_lambda_was_chosen_are_nearer_to_what_they_say() -> None:
+    covered = older.in_gaps(2.0, 40)
     share, known = (np.mean(covered[f"gaps{suffix}"]) for suffix in ("", older.KNOWN))
-    print(f"k^-{slope:g}: {share:.4f}, with lambda as known {known:.4f}")
+    print(f"{share:.4f}, with lambda as known {known:.4f}")
     assert abs(share - 0.95) < abs(known - 0.95)
 
 

@@ -188,6 +188,21 @@ def test_functions_that_are_one_at_all_labels_leave_no_likelihood_of_rounding() 
     assert float(apart.max()) < 1e-6
 
 
+def test_one_bird_among_zeros_along_flight_lines() -> None:
+    """Windows of zeros alone are without noise at any length, and of rounding where a constant is taken out."""
+    rng = np.random.default_rng(0)
+    start, towards = rng.uniform(0, 100, (2, 25)), rng.uniform(0, np.pi, 25)
+    line, along = rng.integers(0, 25, 400), rng.uniform(0, 60, 400)
+    x, y = start[:, line] + along * np.array([np.cos(towards[line]), np.sin(towards[line])])
+    birds = np.zeros(400)
+    birds[7] = 1
+    coords = {name: ("obs", c, {"units": "km"}) for name, c in (("x", x), ("y", y))}
+    with pytest.warns(xs.FitWarning, match="standard deviations away"):
+        field = xr.DataArray(birds, coords, "obs", "birds").spline.fit(seconds=1)
+    assert 0.02 < float(field.summary().sigma) < 0.1
+    assert np.isfinite(field.stderr()).all()
+
+
 def test_copies_of_records_say_nothing_of_noise() -> None:
     """Five of 300 records are there twice: σ of .3 was .0003, and the truth was held nowhere."""
     rng = np.random.default_rng(0)

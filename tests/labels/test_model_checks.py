@@ -150,6 +150,27 @@ def test_noise_that_differs_by_season_or_hour_is_told(
         assert [text.split("along the ")[1][: len(parts)] for text in told] == [parts] * (winter > 1)
 
 
+def test_cycles_that_go_on_are_told_with_the_fit_that_has_them() -> None:
+    """Weather that oscillates for some periods is none."""
+    hours, rng = np.arange(0, 24 * 50, 3), np.random.default_rng(0)
+    time = np.datetime64("2020-01-01", "ns") + hours * np.timedelta64(1, "h")
+    level = np.cos(2 * np.pi * hours / 12.42) + 0.4 * np.sin(2 * np.pi * hours / 25.82)
+    weather = np.zeros(hours.size)
+    for i in range(2, hours.size):
+        weather[i] = 1.9 * weather[i - 1] - 0.98 * weather[i - 2] + 0.1 * rng.standard_normal()
+    hidden = hours // 48 % 8 == 3
+    for values, is_told in ((level, True), (weather, False)):
+        noisy = values + 0.05 * rng.standard_normal(hours.size)
+        data = xr.DataArray(noisy, {"time": time}, "time", "ssh", {"units": "m"})
+        field = data[~hidden].spline.fit()
+        told = [f.advice for f in field.check().findings["ssh"] if f.subject == "cycles"]
+        assert bool(told) == is_told
+        if told:
+            assert float(np.abs(field.predict(data[hidden]) - values[hidden]).max()) > 1
+            named = eval(f"data.spline.{told[0].split('name them: ')[1]}", {"xs": xs, "data": data[~hidden]})
+            assert float(np.abs(named.predict(data[hidden]) - values[hidden]).max()) < 0.1
+
+
 def test_data_out_of_memory_are_looked_at_when_they_are_passed() -> None:
     data = spoilt(series(noise(size=300)), 3)
     lazy = data.copy(data=da.from_array(data.values, chunks=100))

@@ -76,6 +76,21 @@ def test_independent_fits_over_measured_labels_are_told() -> None:
     assert eval(f"data.spline.{line}", {"xs": xs, "data": data}).space.names == ("x", "s")
 
 
+def test_depths_that_drift_are_told_from_depths_of_the_sea() -> None:
+    """Both lie along two dimensions, one of them along that of instruments."""
+    rng, time = np.random.default_rng(0), np.arange("2019-03-01", "2019-04-01", dtype="M8[D]")
+    depth = np.array([20.0, 50, 100, 150])[:, None] + rng.normal(size=(4, time.size))
+    data = xr.DataArray(20 * np.exp(-depth / 180), {"time": time}, ("instrument", "time"), "temp")
+    data = data.assign_coords(depth=(data.dims, depth, {"units": "m"}))
+    text = r"4 independent fits over 'instrument'.* data\['depth'\].attrs\['positive'\]"
+    with pytest.warns(xs.FitWarning, match=text):
+        data.spline.fit()
+    data.depth.attrs["positive"] = "down"
+    assert data.spline.fit().space.names == ("depth", "time")
+    sea = xr.DataArray(depth, {"lat": np.arange(4.0), "lon": np.arange(time.size)}, ("lat", "lon"), "temp")
+    sea.assign_coords(depth=(sea.dims, depth, {"units": "m"})).spline.fit()
+
+
 def test_a_collapsed_total_and_one_of_its_parts_are_not_merged(field: xs.Field) -> None:
     """The part would count twice, by whichever way it comes again."""
     s = field.statistics

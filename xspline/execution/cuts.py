@@ -372,7 +372,7 @@ def steps_of(source: Source, space: Space, cuts: Cuts, limits: Limits) -> tuple[
 
 
 def fan_in(nbytes: int, limits: Limits) -> int:
-    """Return how many partial sums of `nbytes` one task merges: 16 up to 1 MB each, never fewer than 2."""
+    """Return how many partial sums of `nbytes` one task merges: 16 up to 2 MB each, never fewer than 2."""
     return max(2, min(limits.fan_in, limits.merge_bytes // max(1, nbytes)))
 
 

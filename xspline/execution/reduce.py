@@ -149,8 +149,11 @@ def _computed(sources: Sequence[Source], how: _How) -> list[Any]:
                 # Each from where it was computed, as soon as it is: no worker holds them all.
                 values = fetch_as_completed(client, needed(graph, keys), keys)
             else:
-                # Keys of their own: those of blocks are tuples, which a graph of several results loses when culled.
-                own = [add_task(graph, "fetch", lambda value: value, TaskRef(key)) for key in keys]
+                own = keys
+                if (
+                    len(keys) > 1
+                ):  # those of blocks are tuples, which a graph of several results loses when culled
+                    own = [add_task(graph, "fetch", lambda value: value, TaskRef(key)) for key in keys]
                 layers = HighLevelGraph.from_collections("fetch", needed(graph, own), dependencies=())
                 values = compute([Delayed(key, layers, layer="fetch") for key in own])
     except WorkerMemoryError as error:

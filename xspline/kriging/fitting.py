@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial import cKDTree
 
-from xspline.kriging.likelihood import UNIFORM, Window, Windows, lively, local_scales
+from xspline.kriging.likelihood import UNIFORM, Window, Windows, lively, local_scales, varied
 from xspline.kriging.model import Model
 from xspline.kriging.nearby import (
     DENSE,
@@ -119,7 +119,7 @@ def likelier(member: Observed, ways: Sequence[Places], rows_of: Callable[[Array]
             for i in windows
         ]
         prior = Prior.over(metric, np.ptp(at, axis=0), places, 1, SMOOTHEST, -math.inf, count <= VERY_FEW)
-        levels = Windows(np.zeros((1, at.shape[1])), items)
+        levels = Windows(np.zeros((1, at.shape[1])), varied(items, lambda w: w.left, own.values))
         unlikely.append(min(prior.search(levels, start).value for start in prior.starts))
     return ways[int(np.argmin(unlikely))]
 

@@ -39,6 +39,13 @@ class Window(NamedTuple):
     values: Array  # [m]
     fitted: Array | None = None  # [m, p]
 
+    @property
+    def left(self) -> Array:
+        """What the fitted functions leave of the values, without regard to their covariance."""
+        if self.fitted is None:
+            return self.values
+        return np.asarray(self.values - self.fitted @ np.linalg.lstsq(self.fitted, self.values)[0])
+
 
 @dataclass(frozen=True, eq=False)
 class _Solved:
@@ -80,8 +87,11 @@ class _Solved:
         inverse = self.precisions - np.sum(self.explained**2, axis=1)
         freedom = max(self.freedom - 1, 1)
         square = self.alpha**2 / inverse
-        scale = np.maximum(self.misfit - square, np.finfo(float).tiny) / freedom
-        normal = -special.ndtri(special.stdtr(freedom, -np.sqrt(square / scale)))
+        # Of one value among equal ones the others have no scale beyond rounding.
+        number = np.finfo(float)
+        scale = np.maximum(self.misfit - square, max(number.eps * self.misfit, number.tiny)) / freedom
+        beyond = special.stdtr(freedom, -np.sqrt(square / scale))
+        normal = -special.ndtri(np.maximum(beyond, number.tiny))
         return np.asarray((np.sign(self.alpha) * normal)[window.levels == 0])
 
 
@@ -203,10 +213,20 @@ def _derivatives(
     return solved.value, gradient, information / 2
 
 
+def varied(windows: Sequence[T], left: Callable[[T], Array], values: Array) -> list[T]:
+    """Return the windows where what is `left` varies by more than rounding of `values`, or all where none does.
+
+    A window of zeros alone, as there are in counts and in rain, is infinitely likely without noise, at any length.
+    """
+    least = math.sqrt(np.finfo(float).eps) * float(np.abs(values).max())
+    return [window for window in windows if np.ptp(left(window)) > least] or list(windows)
+
+
 def lively(
     pyramid: Pyramid, candidates: Sequence[Index], number: int, rng: np.random.Generator
 ) -> list[Index]:
     """Return some of the candidates for windows: of those that vary as all data do half, and more that vary more."""
+    candidates = varied(candidates, lambda i: pyramid.values[i], pyramid.values)
     variance = np.array([np.var(pyramid.values[i]) for i in candidates])
     share = variance / (variance + np.var(pyramid.values[: pyramid.count]))
     order = np.argsort(np.log(rng.random(share.size)) / np.maximum(share, np.finfo(float).eps))

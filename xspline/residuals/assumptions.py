@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
+from scipy.fft import next_fast_len
 from scipy.spatial import cKDTree
 
 Array = NDArray[np.float64]
@@ -156,6 +157,50 @@ def unevenness(columns: Mapping[str, Array], u: Array) -> dict[str, float]:
             if float(f_oneway(*groups).pvalue) < CHANCE / 100:
                 uneven[name] = ratio
     return uneven
+
+
+def cycles(x: Array, values: Array) -> list[float]:
+    """Return the periods of sines along x that most of the values is made of, the largest first; else none.
+
+    The largest peak of the periodogram (Lomb 1976) is taken out, then the next, while each is more than a tenth of what
+    is left. Each has ten periods in the record, as slow noise has peaks too, and is no faster than labels tell. Sines
+    of either half have to predict the other, as waves of weather do not.
+    """
+    labels, of, counts = np.unique(x, return_inverse=True, return_counts=True)
+    if labels.size < PARTS * FEWEST:
+        return []
+    sums, total, t = np.bincount(of, values), float(values @ values), labels - labels[0]
+    remaining, left = sums, total
+    step = max(float(np.median(np.diff(labels))), t[-1] / MOST)
+    cells = np.rint(t / step).astype(np.int64)
+    size = next_fast_len(4 * int(cells[-1]), real=True)
+    first, last = (math.ceil(f * size * step) for f in (10 / t[-1], 0.5 / step))
+    periods: list[float] = []
+    for _ in range(PARTS):
+        power = np.abs(np.fft.rfft(np.bincount(cells, remaining), size))[first:last]
+        if not power.any():
+            break
+        near = (first + int(np.argmax(power)) + np.linspace(-1, 1, 41)) / (size * step)
+        waves = np.stack([wave(2 * np.pi * near[:, None] * t) for wave in (np.cos, np.sin)], axis=1)
+        inverse = np.linalg.pinv((waves * counts) @ waves.swapaxes(1, 2), hermitian=True)
+        sine = (inverse @ (waves @ remaining)[..., None])[..., 0]
+        explained = np.sum(sine * (waves @ remaining), axis=1)
+        best = int(np.argmax(explained))
+        if explained[best] < CORRELATED * left:
+            break
+        left -= float(explained[best])
+        remaining = remaining - counts * (sine[best] @ waves[best])
+        periods.append(1 / float(near[best]))
+    if total < UNEVEN**2 * left or not periods:
+        return []
+    phases = 2 * np.pi * t[:, None] / periods
+    design = np.concatenate([np.cos(phases), np.sin(phases)], axis=1) * np.sqrt(counts)[:, None]
+    means, is_first = sums / np.sqrt(counts), t < t[-1] / 2
+    for known, other in ((is_first, ~is_first), (~is_first, is_first)):
+        errors = means[other] - design[other] @ np.linalg.lstsq(design[known], means[known])[0]
+        if means[other] @ means[other] < UNEVEN**2 * (errors @ errors):
+            return []
+    return periods
 
 
 def one_place(x: Array) -> float:

@@ -269,6 +269,9 @@ def _of_neighbours(fit: Fit, fine: Fine) -> dict[str, Any]:
     each = max(WITHHELD // 2 // len(members), 1)  # what tails are expected needs fewer than a calibration
     rng = np.random.default_rng(0)
     usual, local, suspects, places, beyond, count = [], [], [], [], [], 0
+    alone = len(space.names) == 1
+    cyclic = [n for n in space.names if alone or space.axis(n).kind == "time"]
+    cycles = {name: list[float]() for name in cyclic}
     counts = np.broadcast_to(fit.total.count, fit.variable.batch_shape).ravel()
     pairs = [(n, member) for n, member in zip(counts, fine.members, strict=True) if member is not None]
     # Copies were left out, where all observations are in memory.
@@ -280,6 +283,9 @@ def _of_neighbours(fit: Fit, fine: Fine) -> dict[str, Any]:
         sample = rng.permutation(values.size if member.inner is None else member.inner)[:MOST]
         own = np.sort(sample)  # in the order of their coordinates, so that trees find what caches hold
         count += own.size
+        for name in cyclic:
+            x = member.coordinates[own, space.names.index(name)]
+            cycles[name] = cycles[name] or assumptions.cycles(x, values[own])
         furthest = own[np.argsort(-apart(member.pyramid.trees[0], values, own), kind="stable")[:each]]
         suspects.append(member.withheld(furthest))
         places.append(member.coordinates[furthest])
@@ -310,5 +316,6 @@ def _of_neighbours(fit: Fit, fine: Fine) -> dict[str, Any]:
         "matters": bool(np.concatenate(beyond)[farthest]),
         "repeated": repeated,
         "correlated": {},
+        "cycles": {name: periods for name, periods in cycles.items() if periods},
         "uneven": assumptions.unevenness(_with_cycles(space, columns_of), np.concatenate(local)[known]),
     }

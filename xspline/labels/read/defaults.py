@@ -171,7 +171,8 @@ def _requested_term(term: Basis, axis: Axis, learned: bool) -> Basis:
 def warn_of_batch(data: xr.DataArray, batch: Iterable[Hashable], bases: Mapping[str, Basis]) -> None:
     """Warn of dimensions that became independent fits although they look like coordinates of one field.
 
-    They are axes by the CF conventions, of which another coordinate was fitted, or have floats with units as labels.
+    They are axes by the CF conventions, of which another coordinate was fitted, or have floats with units as labels, or
+    heights that drift lie along them.
 
     Only where nobody named the bases: there a second time axis, say, would be a fit for each of its labels in silence.
     """
@@ -183,6 +184,15 @@ def warn_of_batch(data: xr.DataArray, batch: Iterable[Hashable], bases: Mapping[
                 f"labels do not vary: there are {data.sizes[dim]} independent fits over it. Name all coordinates to "
                 f"fit, as in fit({own[0].name}={LEAST}, ...), or select one label"
             )
+        for name, c in data.coords.items():
+            drifts = dim in c.dims and c.ndim > 1 and c.dtype.kind in "iuf" and not cf_axis(c)[0]
+            if drifts and cf_axis(c.isel(dict.fromkeys(set(c.dims) - {dim}, 0)))[0] == "Z":
+                along = " and ".join(repr(str(d)) for d in c.dims)
+                warn(
+                    f"{name!r} lies along {along} and is taken for no axis, since it might be a field of its own, such "
+                    f"as the depth of the sea: there are {data.sizes[dim]} independent fits over {dim!r}. To fit along "
+                    f"it, set data[{name!r}].attrs['positive'] = 'down' or 'up', or select one label of {dim!r}"
+                )
     measured = [
         str(dim)
         for dim in batch

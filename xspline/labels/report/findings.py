@@ -8,7 +8,9 @@ without noise, of which every λ makes the same field.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,7 +26,9 @@ from xspline.residuals import assumptions
 from xspline.solve import Likelihood, Roughness, rounded
 from xspline.solve.errors import warn
 from xspline.solve.smoothing.resolution import SEEN
-from xspline.spaces import Basis, BSpline, Union
+from xspline.spaces import Basis, BSpline, Fourier, Polynomial, Union
+from xspline.spaces.basis import terms_of
+from xspline.spaces.instants import DAY
 from xspline.sums import Tally
 
 #: Times the limit of what errors show from which the largest residual is worth a warning, so that tails are none.
@@ -325,6 +329,8 @@ def _errors(fit: Fit) -> Iterator[Finding]:
     correlated = {name: r for name, r in seen["correlated"].items() if name != modelled and not fit.by_scores}
     if correlated:
         yield _correlation(fit, correlated)
+    for name, periods in seen.get("cycles", {}).items():
+        yield from _cycles(fit, name, periods)
     if lasting := seen.get("lasting"):
         short = f"error bars of trends and means are about {lasting**0.5:.2g} times too short"
         text = f"errors last longer than AR(1) errors do: {short}"
@@ -336,6 +342,25 @@ def _errors(fit: Fit) -> Iterator[Finding]:
         along = ", ".join(f"{name} ({ratio:.2g} times)" for name, ratio in seen["uneven"].items())
         text = f"residuals are larger in some parts than in others along {along}"
         yield Finding("uneven", text, "say so by weights=, 1/σ² where σ is the error of each value")
+
+
+def _cycles(fit: Fit, name: str, periods: list[float]) -> Iterator[Finding]:
+    """Sines that go on through the record, such as tides, which a fine field cannot carry across gaps."""
+    space, axis = fit.space, fit.space.axis(name)
+    # Each cycle has a constant.
+    terms = [t for t in terms_of(space.basis(name)) if not (isinstance(t, Polynomial) and t.count == 1)]
+    waves = [term for term in terms if isinstance(term, Fourier)]
+    known = [axis.duration(w.period, "period") / (k + 1) for w in waves for k in range(w.harmonics)]
+    new = [p for p in periods if not any(math.isclose(p, q, rel_tol=1e-3) for q in known)]
+    if axis.kind == "number":
+        each: list[Any] = [float(f"{p:.6g}") for p in new]
+    else:
+        each = [f"{p / 3600:.6g}h" if p < 2 * DAY else f"{p / DAY:.6g}D" for p in new]
+    if each:
+        basis = functools.reduce(operator.add, [*terms, *(Fourier(1, period) for period in each)])
+        text = f"most of what the coarse field leaves is made of cycles of {name}, of {', '.join(map(str, each))}"
+        code = f"fit({defaults.code(space, {name: basis})}, fine=True)"
+        yield Finding("cycles", text, f"to have them in gaps too, name them: {code}")
 
 
 def _correlation(fit: Fit, correlated: Mapping[str, float]) -> Finding:
