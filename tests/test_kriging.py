@@ -83,6 +83,7 @@ def test_the_likeliest_model_does_not_depend_on_units() -> None:
     assert np.ptp(found, axis=0).max() < 1e-4
 
 
+@pytest.mark.slow
 def test_units_of_coordinates_change_little_of_an_error_bar() -> None:
     """Cells and blocks go with the range of the data; the rest is which of equally near neighbours is taken."""
     rng, x = np.random.default_rng(0), np.arange(40.0)
@@ -99,6 +100,7 @@ def test_units_of_coordinates_change_little_of_an_error_bar() -> None:
         np.testing.assert_allclose(other.u_stderr, first.u_stderr, rtol=0.01)
 
 
+@pytest.mark.slow
 def test_errors_are_calibrated_where_neighbours_are_calm_and_where_they_are_not() -> None:
     """Fronts beside calm water: the model of both has errors too short there and too long here."""
     x, rng = np.arange(50.0), np.random.default_rng(0)
@@ -114,6 +116,7 @@ def test_errors_are_calibrated_where_neighbours_are_calm_and_where_they_are_not(
     assert (Nearby.from_arrays(arrays, meta, None).calibration(left, scales) == [calm, front]).all()
 
 
+@pytest.mark.slow
 def test_intervals_of_new_observations_hold_them_whatever_the_noise_is_like() -> None:
     """Errors of ±.5 in 15 % of observations: by the variance of the noise, 86 % would be held."""
     rng, x = np.random.default_rng(0), np.linspace(0, 6, 60)
@@ -150,6 +153,7 @@ def test_members_of_a_batch_share_a_covariance_only_where_they_are_alike() -> No
     assert all(other is first for other in others)
 
 
+@pytest.mark.slow
 def test_members_that_share_a_covariance_have_noise_of_their_own() -> None:
     x = np.arange(1200.0)
     wave = np.sin(x / 9) + np.random.default_rng(5).normal(0, 0.1, x.size)
@@ -159,6 +163,7 @@ def test_members_that_share_a_covariance_have_noise_of_their_own() -> None:
     np.testing.assert_allclose(found.r2, found.r2[0], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["line", "waves"])
 @pytest.mark.parametrize("noise", [0.3, 0.01])
 def test_errors_of_slopes_of_smooth_fields_are_those_of_no_rounding(shape: str, noise: float) -> None:
@@ -173,6 +178,7 @@ def test_errors_of_slopes_of_smooth_fields_are_those_of_no_rounding(shape: str, 
     assert 0.2 < np.sqrt(np.mean(((found.du_dx - slope[60:-60:40]) / found.du_dx_stderr) ** 2)) < 1.6
 
 
+@pytest.mark.slow
 def test_functions_that_are_one_at_all_labels_leave_no_likelihood_of_rounding() -> None:
     """Of four splines at three latitudes and trends: 1e-12 of the values moved the field by half an error bar."""
     rng, time = np.random.default_rng(0), np.arange("2000-01", "2003-01", dtype="datetime64[M]")
@@ -220,6 +226,7 @@ def test_copies_of_records_say_nothing_of_noise() -> None:
         xr.testing.assert_allclose(both.predict(true), alone.predict(true), atol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("square", "noise"), [(9, 0.03), (4, 0.3)])
 def test_noise_of_a_smooth_field_is_told(square: float, noise: float) -> None:
     """A covariance with slopes at most takes it for a rough part of the field: the truth is held in 5, 65 %."""
@@ -264,6 +271,7 @@ def test_levels_close_together_say_where_the_field_changes(unit: float) -> None:
     assert "labels, smoothness" in str(field)
 
 
+@pytest.mark.slow
 def test_a_rough_field_is_told_from_noise() -> None:
     """With smoothness and noise of windows with means over cells the error is .22, and the truth held in 85 %."""
     rng, x = np.random.default_rng(1), np.linspace(0, 1, 40)
@@ -301,6 +309,7 @@ def test_neighbours_are_near_where_observations_are_dense() -> None:
     assert float((error**2).mean() ** 0.5) < 1e-3
 
 
+@pytest.mark.slow
 def test_times_of_a_station_share_neighbours() -> None:
     """However far stations are apart; a value is the same whichever others are asked for."""
     x, time = np.arange(6.0), np.arange(500.0)

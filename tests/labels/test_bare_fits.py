@@ -215,6 +215,7 @@ def test_many_observations_at_few_places(tmp_path) -> None:
     assert again.summary().rmse == pytest.approx(summary.rmse.item())
 
 
+@pytest.mark.slow
 def test_a_daily_cycle_is_known_beside_weather() -> None:
     """Sixty days by the hour: the cycle is found, and a gap of a night follows it."""
     rng = np.random.default_rng(2)

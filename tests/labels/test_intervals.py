@@ -107,6 +107,7 @@ def test_of_a_fine_field_95_percent_are_196_standard_errors() -> None:
         assert (at_least <= new).all() and (new <= wider[0] * np.hypot(stderr, sigma)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(24, 32), (60, 80)])
 def test_new_observations_scatter_as_those_around_them_do(shape: tuple[int, int]) -> None:
     """Ten times as much in the east as in the west."""

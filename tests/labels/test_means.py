@@ -572,6 +572,7 @@ def test_errors_of_a_fine_field_are_the_dense_formula() -> None:
     assert result.u_functional_stderr.method == "exact" and "neighbours" in result.u_functional_stderr.comment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", [("t",), ("y", "x")])
 def test_errors_of_means_of_a_smooth_field_are_those_of_pairs(
     axes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

@@ -150,6 +150,7 @@ def test_noise_that_differs_by_season_or_hour_is_told(
         assert [text.split("along the ")[1][: len(parts)] for text in told] == [parts] * (winter > 1)
 
 
+@pytest.mark.slow
 def test_cycles_that_go_on_are_told_with_the_fit_that_has_them() -> None:
     """Weather that oscillates for some periods is none."""
     hours, rng = np.arange(0, 24 * 50, 3), np.random.default_rng(0)

@@ -146,6 +146,7 @@ def test_few_observations_among_many_labels_have_no_fine_field_and_this_is_told(
     assert float(field.predict(lat=36.0, lon=-10.0)) == pytest.approx(float(data.mean()), abs=0.5)
 
 
+@pytest.mark.slow
 def test_a_dimension_of_one_label_is_none_of_the_grid() -> None:
     """As OISST has a `zlev` of one depth: a single field was fitted, of 11 % of places within its error bars."""
     data, _ = gridded((40, 45), ("lat", "lon"))

@@ -227,6 +227,7 @@ def test_a_wrong_equation_has_no_errors() -> None:
     assert "a term is missing: the data ask for" in found.attrs["checks"]
 
 
+@pytest.mark.slow
 def test_errors_that_remember_are_named_beside_what_the_equation_misses() -> None:
     data = cases.sampled(cases.diffusion)
     errors = noise(np.random.default_rng(0), 0.5, *data.transpose("t", "x").shape)

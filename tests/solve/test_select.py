@@ -114,6 +114,7 @@ def test_the_iterative_solver_does_not_choose_the_smoothing() -> None:
         select(made("gaps"), ridge, SPACE.frame, "iterative", exact=True)
 
 
+@pytest.mark.slow
 def test_a_choice_that_is_estimated_for_lack_of_memory_warns() -> None:
     bases = {n: BSpline(12, degree=2, domain=(0, 1)) for n in "abc"}
     space = Space(bases, axes={n: Axis() for n in "abc"})
