@@ -150,9 +150,8 @@ def _computed(sources: Sequence[Source], how: _How) -> list[Any]:
                 values = fetch_as_completed(client, needed(graph, keys), keys)
             else:
                 own = keys
-                if (
-                    len(keys) > 1
-                ):  # those of blocks are tuples, which a graph of several results loses when culled
+                if len(keys) > 1:
+                    # Keys of blocks are tuples, which a graph of several results loses when it is culled.
                     own = [add_task(graph, "fetch", lambda value: value, TaskRef(key)) for key in keys]
                 layers = HighLevelGraph.from_collections("fetch", needed(graph, own), dependencies=())
                 values = compute([Delayed(key, layers, layer="fetch") for key in own])
