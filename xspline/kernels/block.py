@@ -75,7 +75,6 @@ class Block:
     weights: tuple[tuple[tuple[int, ...], Array], ...] = ()
     # index of the first value in the whole data, for messages. Empty: the origin.
     start: tuple[int, ...] = ()
-    reference: float | None = None  # value to subtract; None for the first finite one, rounded to float32
 
 
 # Arrays of any namespace

@@ -80,7 +80,7 @@ def in_slabs(walk: Walk) -> BlockResult:
     """What a block gives in passes over its slabs."""
     xp = walk.xp
     tally = Tally()
-    reference = walk.block.reference if walk.space.has_constant else 0.0
+    reference = None if walk.space.has_constant else 0.0  # else the first finite value, rounded to float32
     by_cell = SumsByCell.of(walk, walk.groups)  # then moment and pairs wait for the second pass
     moment = None if by_cell else SumsBySlab(walk, walk.groups, pairs=False)
     # Weights that span everything leave nothing to separate: G is then summed in the same walk.

@@ -180,8 +180,6 @@ class Sweep:
         walk, xp = self.walk, self.walk.xp
         if not walk.space.has_constant:
             return 0.0
-        if walk.block.reference is not None:
-            return walk.block.reference
         if walk.on_host:
             # In C order, and never a copy of all.
             flags: Any = ["external_loop", "buffered", "zerosize_ok"]
