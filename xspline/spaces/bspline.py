@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -309,10 +309,7 @@ class Arrow(Global):
     @property
     def spline(self) -> LocalSpline:
         """The B-spline among the terms."""
-        last = self.terms[-1]
-        if not isinstance(last, SplineTerm):
-            raise TypeError(f"the last term is {last!r}, no B-spline")
-        return last.spline
+        return cast("SplineTerm", self.terms[-1]).spline
 
     @cached_property
     def others(self) -> Global:

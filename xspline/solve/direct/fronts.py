@@ -12,7 +12,7 @@ What is added in which order depends on the tree alone: the same bits on any num
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 
@@ -115,7 +115,11 @@ class DissectionCholesky(Cholesky):
     def _walk(self, visit: Callable[[int], None], rounds: Iterable[Sequence[Sequence[int]]]) -> None:
         """Visit all nodes, tasks of one round side by side."""
         for tasks in rounds:
-            piece = functools.partial(_visit, visit, tasks)
+
+            def piece(first: int, last: int, tasks: Sequence[Sequence[int]] = tasks) -> None:
+                for node in itertools.chain(*tasks[first:last]):
+                    visit(node)
+
             run(piece, [[(i, i + 1) for i in range(len(tasks))]], split=self.threaded)
 
     def _eliminate(self, node: Node, flat: Array, below: Sequence[Array | None]) -> tuple[Array, Array, int]:
@@ -142,12 +146,6 @@ class DissectionCholesky(Cholesky):
         """Entries of a front, each times the inverse scales of its row and its column."""
         scale, tree = self.inverse_scale, self.tree
         return np.asarray(entries * scale[tree.column[node.entries]] * scale[tree.row[node.entries]])
-
-
-def _visit(visit: Callable[[int], None], tasks: Sequence[Sequence[int]], first: int, last: int) -> None:
-    for task in tasks[first:last]:
-        for i in task:
-            visit(i)
 
 
 def _extend(panel: Array, update: Array, addition: Array, runs: Sequence[Run]) -> None:

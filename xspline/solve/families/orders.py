@@ -11,7 +11,7 @@ from xspline.solve.costs import Resources
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.families.base import Family
 from xspline.solve.families.determinant import Determinant, Spectrum, axis_spectrum, nullity, spectrum
-from xspline.solve.penalties.roughness import AUTOMATIC, Penalty, Roughness, spline_degrees
+from xspline.solve.penalties.roughness import Penalty, Roughness, spline_degrees
 from xspline.solve.penalties.sea import Sea
 from xspline.solve.penalties.sobolev import Sobolev, multi_indices
 from xspline.spaces import Space
@@ -128,12 +128,8 @@ def design_of_orders(orders: Sequence[int], alphas: Sequence[Sequence[int]]) -> 
 def smoothed(space: Space, method: str) -> tuple[str, ...]:
     """Return the coordinates with a B-spline, which are smoothed.
 
-    It raises ValueError where the method is unknown, there is no B-spline, or one has degree 0.
+    It raises ValueError where there is no B-spline, or one has degree 0.
     """
-    if method not in AUTOMATIC:
-        raise ValueError(
-            f"unknown choice of smoothing {method!r}: known are {', '.join(map(repr, AUTOMATIC))}"
-        )
     lowest = spline_degrees(space)
     if not lowest:
         raise ValueError(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -278,10 +278,8 @@ class Iterative(PerturbedSystem):
         return int(np.ravel_multi_index(worst, self.frame.sizes))
 
     def _solve_rows(self, rows: Array, which: NDArray[np.intp], tolerance: float) -> Array:
-        """A⁻¹ rows, [m, K..], all of one system."""
-        system = self.systems[int(which[0])]
-        if system is None:
-            return np.full_like(rows, np.nan)
+        """A⁻¹ rows, [m, K..], all of one system, which is determined."""
+        system: Any = self.systems[int(which[0])]
         return self._solved(system, rows, tolerance)
 
     def _perturbations(self, rng: np.random.Generator) -> Callable[[NDArray[np.intp]], Array]:

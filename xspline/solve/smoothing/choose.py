@@ -79,8 +79,8 @@ def choose(
 ) -> Smoothing:
     """Choose the penalty, of a family for all coordinates with a B-spline, that minimises a score of the sums.
 
-    It raises ValueError for an unknown method, where there is no B-spline or one of degree 0, no more observations than
-    functions without roughness, or one holder only; and SingularSystemError where nothing is determined.
+    It raises ValueError where there is no B-spline or one of degree 0, no more observations than functions without
+    roughness, or one holder only; and SingularSystemError where nothing is determined.
 
     Batch members share the strengths; their scores add. What is `requested` is "reml", restricted likelihood (Wood
     2011), "gcv", generalised cross-validation (Craven and Wahba 1979), "holders", the error of each of `parts`, which

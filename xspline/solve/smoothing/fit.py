@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -158,10 +159,7 @@ class NearFit(PenalisedFit):
 
     @property
     def traced(self) -> Factorisation:
-        near = self.solving.near
-        if near is None:
-            raise TypeError(f"the {self.solving.choice.name} solver has no product near to it")
-        return near
+        return cast("Factorisation", self.solving.near)
 
 
 def diagonal(v: Array) -> Array:
