@@ -12,7 +12,6 @@ import xarray as xr
 
 from xspline.arguments import checked
 from xspline.labels import derivatives, evaluation
-from xspline.labels.errors import unknown_name
 from xspline.labels.evaluation import merged
 from xspline.labels.fit import Fit, Request, coefficient_at
 from xspline.labels.functionals.methods import WithFunctionals
@@ -85,8 +84,6 @@ class FieldBase(WithFunctionals[Data], files.Stored, Generic[Data]):
 
     def __getitem__(self, name: str) -> FieldBase[xr.DataArray]:
         """Return the field of one variable of a Dataset."""
-        if not (isinstance(name, str) and name in self.variables):
-            raise unknown_name(name, "fitted variable", self.variables)
         statistics = self.statistics[name]
         fits = {name: replace(self.fits[name], statistics=statistics)}
         return type(self)(statistics, fits, self._request)  # type: ignore[arg-type, return-value]
