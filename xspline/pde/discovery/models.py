@@ -15,6 +15,7 @@ import numpy as np
 
 from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, SearchResult
+from xspline.pde.profile.normal_equations import directions
 from xspline.pde.profile.problem import EquationProblem
 from xspline.residuals.assumptions import SURELY
 from xspline.solve.direct.cholesky import TINY
@@ -54,8 +55,7 @@ class Parabola:
     """
 
     def __init__(self, theta: Array, information: Array, variance: float, count: int) -> None:
-        scale = np.sqrt(np.diag(information))
-        values, vectors = np.linalg.eigh(information / np.outer(scale, scale))
+        values, vectors, scale = directions(information)
         # As rounding makes the lowest eigenvalue negative, it makes others positive that are not much larger.
         told = np.where(values > -4 * values[0], values, 0.0) + 10 * ROUNDING
         self.matrix = (vectors * told) @ vectors.T

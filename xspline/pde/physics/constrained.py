@@ -156,8 +156,7 @@ def constrained(
     if doubtful:
         warn(f"{estimates.remarks[0]}; the field has no error bars")
     data = problem.search.data
-    row = data.order.unflatten(outcome.result.state.row)
-    centred = {n: data.scale[n] * c for n, c in row.items()}
+    centred = data.unscaled(outcome.result.state.row)
     coefficients, fits = data.with_reference(outcome.result.state.row), {}
     linear = outcome.result.linear
     values, vectors = (

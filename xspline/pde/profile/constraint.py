@@ -199,12 +199,6 @@ class Constraints:
         return Constraints(space, variables, parameters, each)
 
     @property
-    def orders(self) -> dict[str, int]:
-        """The highest derivative along each coordinate."""
-        values = [value for constraint in self.each for value in constraint.fields.values()]
-        return {name: max(dict(value.orders).get(name, 0) for value in values) for name in self.space.names}
-
-    @property
     def count(self) -> int:
         """The number of constraints."""
         return sum(math.prod(constraint.shape) for constraint in self.each)

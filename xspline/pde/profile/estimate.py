@@ -16,7 +16,7 @@ from xspline.pde.profile.information import lacking, reaches, unsettled
 from xspline.pde.profile.normal_equations import solve_information
 from xspline.pde.profile.problem import EquationProblem, refined
 from xspline.pde.profile.weak import weak_estimate
-from xspline.pde.results import ENOUGH, LEVEL, ROUGH, low_degrees
+from xspline.pde.results import ENOUGH, LEVEL, ROUGH, highest_orders, low_degrees
 from xspline.residuals.assumptions import CHANCE, SURELY
 from xspline.solve import SingularSystemError, choose, solve
 from xspline.solve.direct.cholesky import TINY
@@ -222,6 +222,7 @@ def _halved(problem: EquationProblem, result: SearchResult) -> HalvedKnots:
     of_field = np.zeros((search.data.order.size, len(problem.space.names)))
     units = np.sqrt(np.maximum(np.diag(result.linear.information), 0.0))
     moved: dict[str, float] = {}
+    orders = highest_orders(problem.equations)
     coefficients = search.data.with_reference(result.state.row)
     for axis, name in enumerate(problem.space.names):
         smaller = problem.coarsened([name], coefficients) if result.converged else None
@@ -230,7 +231,7 @@ def _halved(problem: EquationProblem, result: SearchResult) -> HalvedKnots:
         coarse = replace(smaller, ridge=search.ridge).search
         other = coarse.run(coarse.start(smaller.coefficients, tau), errors=False)
         # The error goes with the knots' distance to the power of degree + 1 − order.
-        rate = 2.0 ** (problem.space.features[axis].offsets - problem.constraints.orders[name]) - 1
+        rate = 2.0 ** (problem.space.features[axis].offsets - orders.get(name, 0)) - 1
         own = np.abs(other.state.tau - tau)
         moved[name] = float(np.max(own * units, initial=0.0))
         change = change + own

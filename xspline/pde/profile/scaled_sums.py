@@ -75,7 +75,7 @@ class ScaledSums:
 
     def image(self, row: Array) -> Array:
         """Return G z."""
-        own = self._unscaled(row)
+        own = self.unscaled(row)
         return self._row({n: s.gram.matvec(own[n], self.order.frame) for n, s in self.sums.items()})
 
     def gradient(self, row: Array) -> Array:
@@ -84,12 +84,12 @@ class ScaledSums:
 
     def rss(self, row: Array) -> float:
         """Return the weighted residual sum of squares of centred coefficients."""
-        own = self._unscaled(row)
+        own = self.unscaled(row)
         return sum(float(s.rss(own[n], self.order.frame)) * self.precision[n] for n, s in self.sums.items())
 
     def with_reference(self, row: Array) -> dict[str, Array]:
         """Return the coefficients [K..] of each variable from centred and scaled ones."""
-        own = self._unscaled(row)
+        own = self.unscaled(row)
         return {n: 2 * own[n] - s.centred(own[n], self.order.frame) for n, s in self.sums.items()}
 
     def centred(self, coefficients: Mapping[str, Array]) -> Array:
@@ -98,7 +98,7 @@ class ScaledSums:
             {n: s.centred(coefficients[n], self.order.frame) / self.scale[n] for n, s in self.sums.items()}
         )
 
-    def _unscaled(self, row: Array) -> dict[str, Array]:
+    def unscaled(self, row: Array) -> dict[str, Array]:
         """Return centred coefficients in the units of the data."""
         return {n: self.scale[n] * c for n, c in self.order.unflatten(row).items()}
 
