@@ -195,7 +195,7 @@ def test_one_warning_where_there_is_no_place_for_a_cache(monkeypatch: pytest.Mon
     monkeypatch.setattr(jit.numba, "njit", njit)
     jit._warn_once.cache_clear()
     with pytest.warns(RuntimeWarning, match="compiles them again. Set NUMBA_CACHE_DIR") as caught:
-        functions = [jit.compiled(len), jit.compiled(len), jit.compiled(parallel=True)(len)]
+        functions = [jit.compiled(len), jit.compiled(len), jit.compiled_sums(len)]
     jit._warn_once.cache_clear()
     assert functions == [len, len, len]
     assert len(caught) == 1

@@ -17,15 +17,12 @@ from typing import Any
 import numba
 import numpy as np
 
-from xspline.spaces.jit import compiled
+from xspline.spaces.jit import REORDERING, compiled_sums
 
 #: Of the variance: an item of which those before it leave less open tells nothing beside rounding.
 FLOOR = 1e-13
-#: Sums may be added in any order, so that they are vector instructions: the same bits on one processor.
-FAST = {"contract", "nsz", "arcp", "reassoc"}
-internal: Any = numba.njit(  # type: ignore[call-overload]
-    nogil=True, error_model="numpy", fastmath=FAST, no_cpython_wrapper=True, no_cfunc_wrapper=True
-)
+njit: Any = numba.njit
+internal = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **REORDERING)
 
 
 @internal
@@ -98,7 +95,7 @@ def _total(amplitude):  # type: ignore[no-untyped-def]
     return total
 
 
-@compiled(fastmath=FAST)
+@compiled_sums
 def covariances(places, levels, counts, inverse, amplitude, smoothness, table, step, noise, out):  # type: ignore[no-untyped-def]
     """Write the lower triangle of the covariance matrix of items, [m, m], with the noise of each."""
     _fill(places.T.copy(), levels, counts, inverse, amplitude, smoothness, table, step, noise, out)
@@ -175,7 +172,7 @@ def _invert(root, out):  # type: ignore[no-untyped-def]
             row[b] *= factor
 
 
-@compiled(fastmath=FAST)
+@compiled_sums
 def inverse_root(places, levels, counts, inverse, amplitude, smoothness, table, step, noise, out):  # type: ignore[no-untyped-def]
     """Write L⁻¹ of the covariance matrix K = L Lᵀ of items, and return log |K|.
 
@@ -224,7 +221,7 @@ def _evaluate(n, squares, scale, table, strength, value, turn, slope):  # type: 
         slope[b] = slope[b] / squares[b] if squares[b] > 0.0 else 0.0
 
 
-@compiled(fastmath=FAST)
+@compiled_sums
 def derivatives(  # type: ignore[no-untyped-def]
     places, levels, counts, inverse, amplitude, smoothness, table, step, weights, alpha, lengths, gradient, products,
 ):  # fmt: skip
@@ -328,7 +325,7 @@ def _own_variance(targets, factors, precision, strength, smoothness, table, step
     return own
 
 
-@compiled(fastmath=FAST)
+@compiled_sums
 def choose(distance, index, clear, wanted, offset, reach, chosen, filled):  # type: ignore[no-untyped-def]
     """Add to the neighbours of each row the nearest items of a level that are clear of those it has.
 
@@ -347,7 +344,7 @@ def choose(distance, index, clear, wanted, offset, reach, chosen, filled):  # ty
                 reach[row] = distance[row, i]
 
 
-@compiled(fastmath=FAST)
+@compiled_sums
 def predictions(  # type: ignore[no-untyped-def]
     places, levels, counts, values, chosen, filled, targets, combination, groups, blocks,
     inverse, amplitude, smoothness, table, step, noise, with_variance, mean, variance, left, trust, size,
@@ -402,7 +399,7 @@ def predictions(  # type: ignore[no-untyped-def]
                 left[g] = variance[g] / own
 
 
-@compiled(fastmath=FAST)
+@compiled_sums
 def contributions(  # type: ignore[no-untyped-def]
     places, levels, counts, chosen, filled, targets, factors, blocks,
     inverse, amplitude, smoothness, table, step, noise, out,
@@ -441,7 +438,7 @@ def contributions(  # type: ignore[no-untyped-def]
                     out[chosen[block, a], n] += share[a]
 
 
-@compiled(fastmath=FAST)
+@compiled_sums
 def quadratic(places, inverse, amplitude, smoothness, table, step, factors, out):  # type: ignore[no-untyped-def]
     """Add the covariances [N, N] of sums of values at `places` [n, D] with `factors` [n, N] to `out`."""
     axes, scales, count, sums = places.shape[1], amplitude.shape[0], places.shape[0], factors.shape[1]
@@ -460,7 +457,7 @@ def quadratic(places, inverse, amplitude, smoothness, table, step, factors, out)
                 out[n, k] += factors[i, n] * own[k] + own[n] * factors[i, k]
 
 
-@compiled(fastmath=FAST)
+@compiled_sums
 def whiten(  # type: ignore[no-untyped-def]
     places, earlier, filled, inverse, amplitude, smoothness, table, step, alone, factors,
 ):  # fmt: skip

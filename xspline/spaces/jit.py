@@ -17,7 +17,7 @@ import functools
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numba
 
@@ -31,25 +31,24 @@ OPTIONS: dict[str, Any] = {
     # Neither "nnan" nor "ninf": NaN and infinities keep their meaning.
     "fastmath": {"contract", "nsz", "arcp"},
 }
+# The same, where sums may be added in any order, without which dot products take no vector instructions. Each sum is
+# that of one thread, in an order that the compiled code fixes: bits do not depend on the number of threads.
+REORDERING: dict[str, Any] = {**OPTIONS, "fastmath": OPTIONS["fastmath"] | {"reassoc"}}
 
 
-@overload
-def compiled(function: F, /) -> F: ...
-@overload
-def compiled(**options: Any) -> Callable[[F], F]: ...
-
-
-def compiled(function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
+def compiled(function: F) -> F:
     """Compile a function on its first call, with a cache on disk where there is a place for one.
 
-    The first one of a process that is not in the cache makes the logger "xspline" say what takes so long. `function` is
-    what is decorated, in `@compiled`; `options` are those of `numba.njit`, in `@compiled(...)`, and replace those of
-    `OPTIONS`. It gives a RuntimeWarning once in a process and for each reason, if the cache cannot be written, or not
-    read: its disk is full, a file is damaged. The functions are then compiled again.
+    The first one of a process that is not in the cache makes the logger "xspline" say what takes so long. It gives a
+    RuntimeWarning once in a process and for each reason, if the cache cannot be written, or not read: its disk is full,
+    a file is damaged. The functions are then compiled again.
     """
-    if function is None:
-        return lambda given: _compile(given, {**OPTIONS, **options})
     return _compile(function, OPTIONS)
+
+
+def compiled_sums(function: F) -> F:
+    """Compile a function as `compiled` does, with sums that may be added in any order."""
+    return _compile(function, REORDERING)
 
 
 def internal(function: F) -> F:

@@ -10,16 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.spaces.features import Floats, Integers
-from xspline.spaces.jit import OPTIONS, compiled
+from xspline.spaces.jit import compiled_sums
 
 Singles = NDArray[np.float32]
 
-# "reassoc" besides: sums may be added in another order, without which dot products take no vector instructions. Each
-# sum is that of one thread, in an order that the compiled code fixes: bits do not depend on the number of threads.
-loop = compiled(fastmath=OPTIONS["fastmath"] | {"reassoc"})
 
-
-@loop
+@compiled_sums
 def invert_root(a: Floats, floor: float) -> None:
     """Lower triangle of a symmetric positive definite A to L⁻¹, A = L Lᵀ, in place, row by row.
 
@@ -44,7 +40,7 @@ def invert_root(a: Floats, floor: float) -> None:
         a[i, i] = share
 
 
-@loop
+@compiled_sums
 def inverses(
     flat: Floats,
     scale: Floats,
@@ -84,7 +80,7 @@ def inverses(
                 place += 1
 
 
-@loop
+@compiled_sums
 def root_product(w: Singles, x: Singles, y: Singles) -> None:
     """y = Wᵀ W x, w the rows of a lower triangle W, each of which is read twice in a row."""
     y[:] = 0.0
@@ -99,7 +95,7 @@ def root_product(w: Singles, x: Singles, y: Singles) -> None:
         place += row.size
 
 
-@loop
+@compiled_sums
 def apply_inverses(inverse: Singles, index: Integers, r: Singles, z: Floats, first: int, last: int) -> None:
     """z[m] += Σ Rᵀ Wᵀ W R r[m] over the subdomains from `first` to `last`."""
     n = index.shape[1]
