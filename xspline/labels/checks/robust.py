@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -167,13 +167,9 @@ def _contradicted(fit: Fit, observed: Observations, marked: Array) -> Array:
 
 def _members(sample: Sample, space: Space, used: Array) -> Iterator[tuple[tuple[Array, ...], Array, Array]]:
     """Yield for each member of the batch where its observations are, their coordinates [n, d], and residuals [n]."""
-    dims: tuple[Hashable, ...] = sample.data.dims
-    axes = [dims.index(dim) for dim in sample.batch]
-    shape = tuple(sample.data.shape[axis] for axis in axes)
-    number = np.zeros(used.shape, np.int64)
-    for axis, n in zip(axes, shape, strict=True):
-        along = np.arange(n).reshape([-1 if i == axis else 1 for i in range(len(dims))])
-        number = number * n + along
+    shape = [sample.data.sizes[dim] for dim in sample.batch]
+    members = xr.Variable(sample.batch, np.arange(math.prod(shape)).reshape(shape))
+    number = members.set_dims(dict(sample.data.sizes)).transpose(*sample.data.dims).values
     for k in range(math.prod(shape)):
         where = np.nonzero(used & (number == k))
         points = np.stack([sample.along[name][where] for name in space.names], axis=1)
