@@ -50,17 +50,14 @@ def evaluate(
     variable, space = fit.variable, fit.space
     dims = ordered_dims(target, variable)
     sizes = {dim: n for c in target.coordinates.values() for dim, n in c.sizes.items()}
-    for dim, n in zip(variable.batch_dims, variable.batch_shape, strict=True):
+    for dim, n in variable.batch_sizes.items():
         if dim in sizes:
             raise ValueError(
                 f"{dim!r} is a batch dimension of the fit and a dimension of the target too; rename the target's"
             )
         sizes[dim] = n
     arrangement = arrange(dims, target.coordinates)
-    coordinates = tuple(
-        target.floats(space, name, span, sizes)
-        for name, span in zip(arrangement.names, arrangement.spans, strict=True)
-    )
+    coordinates = tuple(target.floats(space, name, span, sizes) for name, span in arrangement.spans.items())
     shape, layout = tuple(sizes[dim] for dim in dims), arrangement.layout()
     chunks = target.chunk_sizes(dims, shape)
     above = [
@@ -112,8 +109,7 @@ def noise_at(fit: Fit, target: Target) -> xr.DataArray:
     noise = xr.DataArray(np.broadcast_to(fit.noise(), variable.batch_shape), dims=variable.batch_dims)
     if fit.fine is None:
         return noise
-    batch = dict(zip(variable.batch_dims, variable.batch_shape, strict=True))
-    return noise * fit.fine.errors(fit.space, target, batch, {})[2] ** 0.5
+    return noise * fit.fine.errors(fit.space, target, variable.batch_sizes, {})[2] ** 0.5
 
 
 def as_coefficient(
@@ -144,7 +140,7 @@ def _with_fine(
     errors: bool,
 ) -> Any:
     """Return values of the coarse field, or variances of them, with those of the fine field; NaN where masked."""
-    batch = dict(zip(fit.variable.batch_dims, fit.variable.batch_shape, strict=True))
+    batch = fit.variable.batch_sizes
     if errors:
         variance, trust, _ = (x.transpose(*dims).data for x in fine.errors(fit.space, target, batch, orders))
         values = variance + (1 - trust) ** 2 * values

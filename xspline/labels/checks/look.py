@@ -111,13 +111,13 @@ class Sample:
             used &= spread.values > 0
             root = np.sqrt(np.maximum(spread.values, 0.0))
         along = {}
-        for name, span in zip(arrangement.names, arrangement.spans, strict=True):
+        for name, span in arrangement.spans.items():
             values_of = _on_circle(
                 space, name, np.asarray(floats(coordinates[name], name, space, span, data.sizes))
             )
             x = xr.Variable(span, values_of)
             along[name] = np.asarray(x.set_dims(dict(data.sizes)).transpose(*data.dims).values)
-        is_scattered = len(set(arrangement.spans)) == 1 and not arrangement.pooled
+        is_scattered = len(set(arrangement.spans.values())) == 1 and not arrangement.pooled
         return cls(
             data, np.where(used, residual.values, np.nan), root, along, used, arrangement.batch, is_scattered
         )
@@ -187,14 +187,14 @@ def _with_cycles(space: Space, columns: Mapping[str, Array]) -> dict[str, Array]
 
 def _repeated_labels(space: Space, observed: Observations) -> int:
     """Return how many values of a grid are at labels that are there twice, if those of the first pair are equal."""
-    repeated, arrangement = 0, observed.arrangement
-    for name, span in zip(arrangement.names, arrangement.spans, strict=True):
+    repeated, spans = 0, observed.arrangement.spans
+    for name, span in spans.items():
         coordinate = observed.coordinates[name]
         if (
             coordinate.dims != span
             or len(span) != 1
-            or arrangement.spans.count(span) > 1
-            or len(arrangement.spans) < 2
+            or list(spans.values()).count(span) > 1
+            or len(spans) < 2
         ):
             continue
         (dim,) = span

@@ -83,7 +83,6 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
 def _left(observed: Observations, fit: Fit) -> Left | None:
     """Return what a fit leaves of its observations; None where no member of the batch has enough."""
     space, data = fit.space, observed.data.compute()
-    arrangement = observed.arrangement
     coordinates = {n: c.compute() if c.chunks is not None else c for n, c in observed.coordinates.items()}
     coarse = evaluation.evaluate(fit, Target(coordinates, xr.Dataset(), None, False, None), {}, None)
     coarse = coarse.drop_vars(coarse.coords)
@@ -92,14 +91,13 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
     if observed.weights is not None:
         own = observed.weights.compute()
         weights = (weights * own.drop_vars(own.coords)).transpose(*data.dims)
-    batch = arrangement.batch
+    batch, spans = observed.arrangement.batch, observed.arrangement.spans
     axes = [data.dims.index(dim) for dim in batch]
     members = math.prod(data.sizes[dim] for dim in batch)
 
     def by_member(x: Any) -> Array:
         return np.moveaxis(np.asarray(x), axes, range(len(axes))).reshape(members, -1)
 
-    spans = dict(zip(arrangement.names, arrangement.spans, strict=True))
     along = []
     for name in space.names:
         x = space.within(floats(coordinates[name], name, space, spans[name], data.sizes), name)

@@ -257,7 +257,7 @@ def is_tiled(observed: Observations) -> bool:
     """
     arrangement = observed.arrangement
     alone = all(observed.data.sizes[dim] == 1 for dim in arrangement.batch)
-    dims = [dim for span in arrangement.spans for dim in span]
+    dims = [dim for span in arrangement.spans.values() for dim in span]
     is_grid = len(set(dims)) == len(dims) == len(arrangement.spans)
     return is_large(observed) and is_grid and alone and not arrangement.pooled
 
@@ -333,7 +333,7 @@ def _stored(observed: Observations, fit: Fit) -> Stored:
         weights = (xr.ones_like(residual) * own / mean).transpose(*data.dims).chunk(chunks)
         weights = weights.squeeze(arrangement.batch)
     residual = residual.squeeze(arrangement.batch)
-    spans = dict(zip(arrangement.names, arrangement.spans, strict=True))
+    spans = arrangement.spans
     labels, order = [np.zeros(0)] * residual.ndim, []
     for name in space.names:
         axis = residual.dims.index(spans[name][0])

@@ -109,7 +109,7 @@ class Functional:
         """Return the functionals of the fine field by quadrature, [n.., b..]."""
         if fit.whole is None or fit.whole.first is None:
             return np.zeros(())
-        batch = dict(zip(fit.variable.batch_dims, fit.variable.batch_shape, strict=True))
+        batch = fit.variable.batch_sizes
         coordinates, weights = {}, []
         for k, m in enumerate(self.marginals):
             dims = [f"label {k}" if m.weights is None else f"node {k} {name}" for name in m.names]

@@ -520,8 +520,8 @@ class WithFunctionals(FieldText, Generic[Data]):
                 f"weights"
             )
         sizes = {dim: n for c in left.values() for dim, n in c.sizes.items()}
-        arrangement, groups = arrange(tuple(sizes), left), dict[Any, list[str]]()
-        for name, span in zip(arrangement.names, arrangement.spans, strict=True):
+        groups: dict[Any, list[str]] = {}
+        for name, span in arrange(tuple(sizes), left).spans.items():
             groups.setdefault(span or name, []).append(name)
         whole = list(marginals)
         for span, names in groups.items():

@@ -182,15 +182,15 @@ def seam_once(coordinates: Mapping[str, xr.DataArray], space: Space) -> xr.DataA
 class Arrangement:
     """How the dimensions of some data meet the coordinates of a Space; `batch` are those of independent fits."""
 
-    names: tuple[str, ...]  # fitted coordinates, in Space order
     dims: tuple[Hashable, ...]  # dimensions of the data, in stored order
-    spans: tuple[tuple[Hashable, ...], ...]  # for each fitted coordinate, the dimensions of its group
+    # of each fitted coordinate, in Space order, the dimensions of its group
+    spans: Mapping[str, tuple[Hashable, ...]]
     pooled: tuple[Hashable, ...]  # dimensions of repeated observations
 
     @property
     def batch(self) -> tuple[Hashable, ...]:
         """Dimensions that no fitted coordinate spans and that are not pooled."""
-        consumed = {dim for span in self.spans for dim in span} | set(self.pooled)
+        consumed = {dim for span in self.spans.values() for dim in span} | set(self.pooled)
         return tuple(dim for dim in self.dims if dim not in consumed)
 
     def layout(self) -> Layout:
@@ -198,7 +198,7 @@ class Arrangement:
         axis = {dim: i for i, dim in enumerate(self.dims)}
         groups: dict[tuple[Hashable, ...], list[int]] = {}
         scalars = []
-        for j, span in enumerate(self.spans):
+        for j, span in enumerate(self.spans.values()):
             if span:
                 groups.setdefault(span, []).append(j)
             else:
@@ -232,8 +232,8 @@ def arrange(
             raise ValueError(
                 f"dimension {dim!r} is spanned by a fitted coordinate, so it cannot be pooled; leave out {dim}=None"
             )
-    ordered = tuple(tuple(d for d in dims if d in span) for span in spans)
-    return Arrangement(tuple(coordinates), tuple(dims), ordered, pooled)
+    ordered = (tuple(d for d in dims if d in span) for span in spans)
+    return Arrangement(tuple(dims), dict(zip(coordinates, ordered, strict=True)), pooled)
 
 
 def floats(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +98,7 @@ def obstacle_to_series(
     dim: str,
     space: Space,
     data: xr.DataArray,
-    spans: dict[str, tuple[Hashable, ...]],
+    spans: Mapping[str, tuple[Hashable, ...]],
     x: np.ndarray,
     weights: xr.DataArray | None,
 ) -> str:

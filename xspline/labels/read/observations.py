@@ -52,6 +52,11 @@ class Variable:
     batch_dims: tuple[Hashable, ...]
     batch_shape: tuple[int, ...]
 
+    @property
+    def batch_sizes(self) -> dict[Hashable, int]:
+        """Lengths of the batch dimensions."""
+        return dict(zip(self.batch_dims, self.batch_shape, strict=True))
+
     def check_matches(self, other: Variable) -> None:
         """Raise ValueError unless units and batch labels agree."""
         if self.units != other.units:
@@ -60,10 +65,9 @@ class Variable:
                 "convert one of them"
             )
         if (self.batch_dims, self.batch_shape) != (other.batch_dims, other.batch_shape):
-            mine, yours = (dict(zip(v.batch_dims, v.batch_shape, strict=True)) for v in (self, other))
             raise ValueError(
-                f"{self.name!r} has batch dimensions {mine} in one part and {yours} in the other; "
-                "select the same members first"
+                f"{self.name!r} has batch dimensions {self.batch_sizes} in one part and {other.batch_sizes} in the "
+                "other; select the same members first"
             )
         for dim in self.batch_dims:
             a, b = (v.batch.coords[dim].values if dim in v.batch.coords else None for v in (self, other))
@@ -238,10 +242,9 @@ class Observations:
 
     def cells(self, space: Space) -> dict[str, NDArray[np.complex128]]:
         """Return the cells of the coordinates that have some."""
-        spans = zip(self.arrangement.names, self.arrangement.spans, strict=True)
         return {
             name: cells_of(self.coordinates[name], self.bounds[name], name, space, span, self.data.sizes)
-            for name, span in spans
+            for name, span in self.arrangement.spans.items()
             if name in self.bounds
         }
 
@@ -277,7 +280,7 @@ class Observations:
             cells[name]
             if name in cells
             else floats(self.coordinates[name], name, space, span, data.sizes, True)
-            for name, span in zip(arrangement.names, arrangement.spans, strict=True)
+            for name, span in arrangement.spans.items()
         )
         values, weights = _aligned_weights(data, self.weights)
         codes = None
@@ -296,8 +299,7 @@ class Observations:
         layout = arrangement.layout()
         series = None
         if self.errors is not None:
-            spans = dict(zip(arrangement.names, arrangement.spans, strict=True))
-            dim = self.errors.dim
+            spans, dim = arrangement.spans, self.errors.dim
             check_names([dim], space.names, "fitted coordinate for errors=AR1(...)")
             k = space.names.index(dim)
             x = middle(coordinates[k])
@@ -341,7 +343,7 @@ def with_errors(observed: list[Observations], errors: Any, space: Space, holder:
         return [replace(o, errors=errors) for o in observed]
     first = observed[0]
     times = [name for name, c in first.coordinates.items() if cf_axis(c)[0] == "T"]
-    spans = dict(zip(first.arrangement.names, first.arrangement.spans, strict=True))
+    spans = first.arrangement.spans
     if not times or len(spans[times[0]]) != 1:
         raise ValueError(
             f"errors='auto' takes periods of time apart, and no fitted coordinate is a time along one dimension: there "

@@ -253,8 +253,7 @@ def _batch(fit: Fit) -> Iterator[Finding]:
 
 def batch_text(fit: Fit, without: str = "") -> str:
     """Return how many independent fits there are and over which dimensions; empty if there is one."""
-    variable = fit.variable
-    sizes = {d: n for d, n in zip(variable.batch_dims, variable.batch_shape, strict=True) if d != without}
+    sizes = {dim: n for dim, n in fit.variable.batch_sizes.items() if dim != without}
     count = math.prod(sizes.values())
     return f"{count} independent fits over {' × '.join(map(str, sizes))}" if count > 1 else ""
 

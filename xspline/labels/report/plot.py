@@ -49,7 +49,7 @@ def plot(
     own = {name: options.pop(name) for name in field.space.names if name in options}
     chosen = {dim: options.pop(dim) for dim in map(str, variable.batch_dims) if dim in options}
     labels = own | _spread(field, at, own)
-    sizes = dict(zip(variable.batch_dims, variable.batch_shape, strict=True))
+    sizes = variable.batch_sizes
     target = field._target(at, labels, None, where["extrapolate"], where["mask"])
     _check_choice(
         variable.name, field.space, target, {dim: n for dim, n in sizes.items() if dim not in chosen}

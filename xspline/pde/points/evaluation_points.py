@@ -286,7 +286,7 @@ def _aligned(name: str, array: xr.DataArray, points: Points) -> xr.DataArray:
         array = array.chunk("auto")
     variables = points.field.variables.values()
     batch = xr.merge([v.batch for v in variables], compat="override", join="outer")
-    sizes = {dim: n for v in variables for dim, n in zip(v.batch_dims, v.batch_shape, strict=True)}
+    sizes = {dim: n for v in variables for dim, n in v.batch_sizes.items()}
     indexers: dict[Hashable, Any] = {}
     for dim in array.dims:
         if dim in points.labels and dim in array.coords:

@@ -255,7 +255,7 @@ def _of_member(name: str, value: Any, variable: Variable, index: tuple[int, ...]
         return value
     own = value
     coords = variable.batch.coords
-    for dim, i, size in zip(variable.batch_dims, index, variable.batch_shape, strict=True):
+    for (dim, size), i in zip(variable.batch_sizes.items(), index, strict=True):
         if dim not in value.dims:
             continue
         if dim in value.coords and dim in coords:
