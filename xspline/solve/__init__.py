@@ -1,4 +1,4 @@
-"""Solve: from sums and a penalty to coefficients. Host NumPy; the only room that uses SciPy."""
+"""Solve: from sums and a penalty to coefficients."""
 
 from xspline.solve.costs import Resources as Resources
 from xspline.solve.errors import ConvergenceError as ConvergenceError
