@@ -28,6 +28,7 @@ from benchmarks.mean import clocks, in_turns
 
 SIZES = {False: (480, 360, 720), True: (120, 30, 60)}
 SHORT = {False: (128, 720, 1440), True: (24, 60, 120)}  # as many values about
+LONG = {False: (2048, 90, 180), True: (240, 18, 36)}  # months since 1854 on cells of 2 degrees, as ERSST has
 Shape = tuple[int, int, int]
 GAPS = ("no gaps", "land", "30 % random gaps")
 CYCLE = {"time": xs.Polynomial(1) + xs.Fourier(1, period="365.2425D")}
@@ -162,13 +163,19 @@ def parts_of(shape: Shape) -> Shape:
     return shape[0] // 4, shape[1] // 2, shape[2] // 2
 
 
-def of_a_store(client: Client, shape: Shape, short: Shape, repeat: int) -> None:
+def decades_of(shape: Shape) -> Shape:
+    return min(120, shape[0]), *shape[1:]
+
+
+def of_a_store(client: Client, shape: Shape, short: Shape, long: Shape, repeat: int) -> None:
     rows = []
     cases = [*((shape, gaps, series_of(shape)) for gaps in GAPS), (shape, "land", parts_of(shape))]
     cases += [
         (short, "no gaps", series_of(short)),
         (short, "land", series_of(short)),
         (short, "land", parts_of(short)),
+        (long, "land", series_of(long)),
+        (long, "land", decades_of(long)),
     ]
     for shape, gaps, chunks in cases:
         with tempfile.TemporaryDirectory() as folder:
@@ -185,7 +192,7 @@ def of_a_store(client: Client, shape: Shape, short: Shape, repeat: int) -> None:
             (mean, cpu), (per_pixel, _), (regressed, own) = (map(float, both) for both in took.values())
             ratios = regressed / mean, regressed / per_pixel, own / cpu
             rows.append((gaps, str(chunks), mean, per_pixel, regressed, *ratios))
-    title = "per_pixel: 16 float32 chunks of a Zarr store, regression on 8 functions, two 1-thread workers"
+    title = "per_pixel: float32 chunks of a Zarr store, regression on 8 functions, two 1-thread workers"
     header = (
         "gaps",
         "chunks",
@@ -212,4 +219,4 @@ def run(args: argparse.Namespace) -> None:
         if args.only != "store":
             over_dask(client, shape, repeat)
         if args.only != "dask":
-            of_a_store(client, shape, SHORT[args.quick], repeat)
+            of_a_store(client, shape, SHORT[args.quick], LONG[args.quick], repeat)

@@ -17,7 +17,7 @@ from xspline.kriging.model import STEP, Model, matern
 from xspline.kriging.nearby import Nearby
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import metric_of
-from xspline.kriging.search import SLOPED, Prior
+from xspline.kriging.search import ENOUGH, SLOPED, SMOOTHEST, Prior
 
 
 @pytest.mark.parametrize("nu", [0.5, 0.6, 0.75, 1.2, 1.5, 2.5, 8.0])
@@ -207,6 +207,20 @@ def test_one_bird_among_zeros_along_flight_lines() -> None:
         field = xr.DataArray(birds, coords, "obs", "birds").spline.fit(seconds=1)
     assert 0.02 < float(field.summary().sigma) < 0.1
     assert np.isfinite(field.stderr()).all()
+
+
+def test_a_search_ends_where_another_does_and_above_the_noise_of_rounding() -> None:
+    """Noise hung on which side of a threshold the last step fell, and the least noise was no bound."""
+    rng = np.random.default_rng(0)
+    values = gaussian_filter1d(rng.normal(size=150), 2)
+    values += 0.1 * values.std() * rng.normal(size=150)
+    window = Window(np.arange(150.0)[:, None], np.zeros(150, int), np.ones(150), values / values.std())
+    windows = Windows(np.zeros((1, 1)), [window])
+    for least in (-np.inf, -2.0):
+        prior = Prior.over(np.ones(1), np.full(1, 150.0), Places(1), 1, SMOOTHEST, least, False)
+        first, second = (prior.search(windows, start, ENOUGH[1]).x for start in prior.starts)
+        np.testing.assert_allclose(first, second, rtol=0, atol=3e-3)  # 0.03 by the threshold of other searches
+        assert (first[-1] == least) == (least == -2)
 
 
 def test_copies_of_records_say_nothing_of_noise() -> None:
