@@ -25,6 +25,8 @@ from xspline.solve import strength_derivatives as derivatives_by_log_strength
 from xspline.solve.kronecker.pcg import symmetric_root
 from xspline.solve.krylov import AT_ONCE
 from xspline.solve.progress import counted
+from xspline.spaces import Space
+from xspline.spaces.features import Global
 from xspline.sums import leave_one_out, masked_pairs, observed_cells, outer_pairs
 from xspline.sums.memory import whitened
 from xspline.sums.window import Array
@@ -630,7 +632,7 @@ def cross_validate(fit: Fit, device: str | None = None) -> xr.Dataset:
     ``rmse`` is √((s − 2hᵀc + cᵀGc)/Σw) with the sums of the part and the coefficients c of the fit without it, of the
     whole field, whatever terms of it are selected. ``influence`` is the largest change of the field when the part is
     left out, over those Greville points whose knot cell holds observations (Fourier and polynomials: over their
-    domain). NaN where the other parts do not determine the fit. Raises as `leave_out_fits` does.
+    domain, see `_places`). NaN where the other parts do not determine the fit. Raises as `leave_out_fits` does.
     """
     variable, sums, frame = fit.variable, fit.sums, fit.space.frame
     left_out, rmse = leave_out_fits(fit, device), []
@@ -653,7 +655,7 @@ def _influence(fit: Fit, left_out: Array) -> Array:
     """Largest |change| of the field without each part, over the sample of every basis, [H, b..]."""
     space, axes = fit.space, tuple(range(len(fit.space.shape)))
     whole = np.expand_dims(fit.solved.coefficients, len(axes))
-    points = [features.sample() for features in space.features]
+    points = _places(space)
     grid = Layout(tuple(Group((k,), (k,)) for k in axes), tuple(range(len(axes), left_out.ndim)))
     shape = (*(x.size for x in points), *left_out.shape[len(axes) :])
     change = (left_out - whole) * selection(space, fit.selected, left_out.ndim)
@@ -665,3 +667,21 @@ def _influence(fit: Fit, left_out: Array) -> Array:
     observed = np.expand_dims(near > 0, len(axes))
     largest = np.max(values, axis=axes, where=observed, initial=0.0)
     return np.where(observed.any(axis=axes), largest, np.nan)
+
+
+def _places(space: Space) -> list[Array]:
+    """Return the sample of every basis; of global ones a part with both ends where the product has over 100,000 places.
+
+    That of four polynomials has 23 million, which forty holders evaluate for 10 to 50 seconds. Of 4 and 12 holders with
+    lines along three coordinates beside trend and season, the influence in the part is 94 to 100 % of that in all.
+    """
+    points = [f.sample() for f in space.features]
+    if math.prod(x.size for x in points) <= MOST:
+        return points
+    even = [isinstance(f, Global) and f.points is None for f in space.features]
+    fewest = math.prod(f.size if e else x.size for f, x, e in zip(space.features, points, even, strict=True))
+    each = max((MOST / fewest) ** (1 / max(sum(even), 1)), 2)
+    return [
+        np.append(x[:-1][: int(each * f.size) - 1], x[-1]) if e else x
+        for f, x, e in zip(space.features, points, even, strict=True)
+    ]
