@@ -128,6 +128,23 @@ def test_structure_that_is_left_is_told() -> None:
     assert "structure" not in subjects(data.spline.fit(x=40, y=40))
 
 
+@pytest.mark.parametrize("shared", [0.0, 1.0])
+def test_what_stations_share_at_one_time_is_told_of_a_table(shared: float) -> None:
+    """The nearest point of all is the next month of the same station."""
+    rng = np.random.default_rng(0)
+    month = np.datetime64("2015-01", "M") + np.arange(36)
+    values = rng.standard_normal((20, 36)) + shared * rng.standard_normal(36)
+    place = {name: ("station", rng.uniform(0, 1, 20)) for name in ("x", "y")}
+    stations = xr.DataArray(values, {**place, "time": month.astype("M8[ns]")}, ("station", "time"), "t")
+    table = stations.stack(obs=("station", "time")).reset_index("obs")
+    bases = {"x": xs.Polynomial(1), "y": xs.Polynomial(1), "time": xs.Polynomial(1)}
+    said = [f for f in table.spline.fit(bases, penalty=0.0).check().concerns["t"] if f.subject == "structure"]
+    assert len(said) == (shared > 0)
+    if said:
+        assert "along points at the same time (0.5" in said[0].text and "errors='auto'" in said[0].advice
+        assert "structure" not in subjects(table.spline.fit(bases, penalty=0.0, errors="auto"))
+
+
 def test_noise_that_differs_is_told() -> None:
     errors = noise(size=300) * np.repeat([1.0, 4.0], 150)
     assert "uneven" in subjects(series(errors).spline.fit(x=20))

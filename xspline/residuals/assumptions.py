@@ -123,15 +123,27 @@ def lasting(innovations: list[Array]) -> float:
     return times if sure and times > UNEVEN**2 else 0.0
 
 
-def of_nearest(u: Array, points: Array) -> Pairs:
-    """Return the pairs of points [n, d] and those nearest to them, in standard deviations along each axis."""
+def of_nearest(u: Array, points: Array, same: int | None = None) -> Pairs:
+    """Return the pairs of points [n, d] and those nearest to them, in standard deviations along each axis.
+
+    With `same` those nearest among the points that are equal along that axis. A pair counts once.
+    """
     if u.size < FEWEST:
         return Pairs(0.0, 0.0, 0)
     spread = points.std(axis=0)
-    scaled = points / np.where(spread > 0, spread, 1.0)
+    scaled, limit = points / np.where(spread > 0, spread, 1.0), np.inf
+    if same is not None:
+        rank = np.unique(points[:, same], return_inverse=True)[1]
+        scaled[:, same] = 0.0
+        limit = 1.0 + float(np.linalg.norm(np.ptp(scaled, axis=0)))  # nothing is as far along the other axes
+        scaled[:, same] = limit * rank
     distance, near = cKDTree(scaled).query(scaled, 2)
-    apart = distance[:, 1] > 0
-    return Pairs(float(np.sum((u * u[near[:, 1]])[apart])), float(np.mean(u**2)), int(apart.sum()))
+    second, first = near[:, 1], np.arange(u.size)
+    is_pair = (distance[:, 1] > 0) & (distance[:, 1] < limit) & ((first < second) | (second[second] != first))
+    if is_pair.sum() < FEWEST:
+        return Pairs(0.0, 0.0, 0)
+    square = float(np.mean(u**2 if same is None else u[is_pair] ** 2))
+    return Pairs(float(u[is_pair] @ u[second[is_pair]]), square, int(is_pair.sum()))
 
 
 def unevenness(columns: Mapping[str, Array], u: Array) -> dict[str, float]:

@@ -59,7 +59,7 @@ def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
         "at": at,
         "matters": largest > 3 * float(np.std(np.concatenate([part.values for part in parts]))),
         "repeated": sum(part.repeated() for part in parts) + _repeated_labels(fit.space, observed),
-        "correlated": _correlated(parts, errors),
+        "correlated": _correlated(fit.space, parts, errors),
         "lasting": _lasting(fit, boxes, parts, errors),
         "uneven": assumptions.unevenness(_with_cycles(fit.space, columns), u),
     }
@@ -229,22 +229,32 @@ def boxes_of(observed: Observations) -> list[dict[Hashable, slice]]:
     return boxes
 
 
-def _correlated(parts: list[Sample], errors: list[Array]) -> dict[str, float]:
-    """Return the correlation of residuals of neighbours along each dimension, or of nearest points, if it matters."""
+def _correlated(space: Space, parts: list[Sample], errors: list[Array]) -> dict[str, float]:
+    """Return the correlation of residuals of neighbours along each dimension, if it matters.
+
+    Of points it is the largest: of nearest ones, or of nearest ones at the same time. The nearest of all to a station's
+    month is its next month, which does not tell of weather that all stations share.
+    """
     pairs: dict[str, list[assumptions.Pairs]] = {}
+    of_points = False
     for part, own in zip(parts, errors, strict=True):
         u = np.clip(own, -assumptions.FAR, assumptions.FAR)
         fitted = [dim for dim in part.data.dims if dim not in part.batch]
         if part.is_scattered and len(part.along) > 1:
-            known = np.isfinite(u)
+            of_points, known = True, np.isfinite(u)
             points = np.stack([x[known] for x in part.along.values()], axis=1)
             if not part.batch:
                 pairs.setdefault("nearest points", []).append(assumptions.of_nearest(u[known], points))
+                for axis, name in enumerate(part.along):
+                    if space.axis(name).kind == "time":
+                        near = assumptions.of_nearest(u[known], points, axis)
+                        pairs.setdefault(f"points at the same {name}", []).append(near)
             continue
         for dim in fitted:
             pairs.setdefault(str(dim), []).append(assumptions.along_axis(u, part.data.dims.index(dim)))
     values = {name: assumptions.correlation(own) for name, own in pairs.items()}
-    return {name: value for name, value in values.items() if value}
+    most = max(values.values(), default=0.0)
+    return {name: value for name, value in values.items() if value and (value == most or not of_points)}
 
 
 def _lasting(fit: Fit, boxes: list[dict[Hashable, slice]], parts: list[Sample], errors: list[Array]) -> float:
