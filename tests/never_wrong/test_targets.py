@@ -134,6 +134,49 @@ def test_a_table_gives_every_coordinate_or_is_refused(basin: xs.Field, header: s
         np.testing.assert_allclose(basin.predict(other), basin.predict(table), atol=1e-13)
 
 
+def test_a_tuple_is_labels_along_a_dimension_as_xarray_writes_it(series: xs.Field) -> None:
+    expected = series.predict(t=[1.0, 2.0])
+    for at in ({"t": ("pt", [1.0, 2.0])}, {"t": ("pt", np.array([1.0, 2.0]), {"long_name": "time"})}):
+        result = series.predict(at)
+        assert result.dims == ("pt",) and result.t.dims == ("pt",)
+        np.testing.assert_array_equal(result.values, expected.values)
+    assert series.predict(t=(1.0, 2.0)).dims == ("t",)
+
+
+def test_labels_without_attributes_get_those_of_the_fit() -> None:
+    x = ("x", np.arange(9.0), {"units": "km", "long_name": "distance", "bounds": "x_bounds"})
+    field = xr.DataArray(np.arange(9.0), {"x": x}, "x", "u").spline.fit(x=5)
+    for labels in ([1.0, 2.0], (1.0, 2.0), np.array([1.0, 2.0]), 1.0):
+        assert field.predict(x=labels).x.attrs == {"units": "km", "long_name": "distance"}
+    metres = xr.Variable("x", [1000.0], {"units": "m"})
+    assert field.predict(x=metres).x.attrs == {"units": "m"}
+    inches = field.predict(x=xr.DataArray([1.0], dims="x"))
+    assert inches.x.attrs == {}
+    np.testing.assert_allclose(field.predict(x=metres).values, field.predict(x=[1.0]).values)
+
+
+def test_units_of_other_data_than_the_space_are_no_units_of_plain_labels() -> None:
+    """Plain labels are in the units of the space."""
+    x = np.arange(9.0)
+    km = xr.DataArray(x, {"x": ("x", x, {"units": "km"})}, "x", "u")
+    m = km.assign_coords(x=("x", 1000 * x, {"units": "m"}))
+    field = m.spline.fit(km.spline.space(x=5))
+    np.testing.assert_allclose(field.predict(x=[1.0, 2.0]), [1.0, 2.0], atol=1e-6)
+    assert field.predict(x=[1.0, 2.0]).x.attrs.get("units", "km") == "km"
+
+
+@pytest.mark.parametrize(
+    "text", ["2000-06-01T02:00+02:00", "2000-05-31 20:30:00 -0330", "20000601T02+02", "2000-06-01T00Z"]
+)
+def test_a_text_with_a_zone_is_that_instant_in_utc(text: str) -> None:
+    time = pd.date_range("2000", periods=60, freq="MS")
+    field = xr.DataArray(np.sin(np.arange(60)), {"time": time}, name="u").spline.fit(time=8, penalty=1e-3)
+    for label in (text, pd.Timestamp(text)):
+        assert field.predict(time=label).time == np.datetime64("2000-06-01", "ns")
+    with pytest.raises(ValueError, match=r"'2000-06-01T02:00\+25:00' is not an ISO date"):
+        field.predict(time="2000-06-01T02:00+25:00")
+
+
 @pytest.mark.parametrize(
     "read", [list, pd.Series, lambda t: {"time": t}, lambda t: t.strftime("%Y-%m-%dT%HZ")]
 )

@@ -60,6 +60,8 @@ INSTANT = re.compile(
         Z? \s*""",
     re.VERBOSE,
 )
+#: A clock with its distance from UTC, "2000-06-01T02:00+02:00".
+ZONED = re.compile(r"(.+[T ].*?\d) ?([+-])([01]\d|2[0-3])(?::?([0-5]\d))?\s*")
 
 
 def with_hyphens(text: str) -> str:
@@ -138,7 +140,10 @@ def _check_calendar(given: str, wanted: str, label: Any) -> None:
 
 
 def _seconds_of_text(text: str, calendar: str, epoch: int) -> float:
-    """An ISO string to seconds since the epoch; what it leaves out is the first instant."""
+    """An ISO string to seconds since the epoch, in UTC or a zone; what it leaves out is the first instant."""
+    if zoned := ZONED.fullmatch(text):
+        ahead = (int(zoned[3]) * 60 + int(zoned[4] or 0)) * 60
+        return _seconds_of_text(zoned[1], calendar, epoch) - (-ahead if zoned[2] == "-" else ahead)
     match = INSTANT.fullmatch(with_hyphens(text))
     if match is None:
         if text.strip() in ("NaT", "nan", ""):

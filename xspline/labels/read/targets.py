@@ -96,10 +96,10 @@ def resolve(
     others = _other_names(space, at, coords) if is_object else {}
     labels = {}
     for name in space.names:
-        if name in coords:
-            own = _as_labels(name, coords[name])
+        if name in coords or (name in given and not is_object):
+            own = _as_labels(name, coords[name] if name in coords else at[name], space, fitted)
         elif name in given:
-            own = at[name] if is_object else _as_labels(name, at[name])
+            own = at[name]
         elif name in others:
             own = at[others[name]]
         elif fitted is not None and name in fitted and not (is_table and fitted[name].ndim):
@@ -281,8 +281,13 @@ def _name_instants(labels: xr.DataArray) -> bool:
     return not isinstance(labels.dtype, np.dtype) or labels.dtype.kind in "US"
 
 
-def _as_labels(name: str, value: Any) -> xr.DataArray:
-    """Return labels given as a DataArray, a Variable, a scalar, or a sequence along a dimension of that name."""
+def _as_labels(
+    name: str, value: Any, space: Space, fitted: Mapping[str, xr.DataArray] | None
+) -> xr.DataArray:
+    """Return labels given as a DataArray, a Variable, a tuple of one, a scalar, or a sequence along that dimension.
+
+    A scalar and a sequence, which have no attributes, are in the units of the fit, and get those of its coordinate.
+    """
     if isinstance(value, slice):
         raise ValueError(
             f"{name}={value} is a slice; pass the labels themselves, for example np.linspace(lo, hi, n)"
@@ -291,6 +296,8 @@ def _as_labels(name: str, value: Any) -> xr.DataArray:
         raise ValueError(f"{name}=None holds no labels; leave {name} out to keep the fitted ones")
     if isinstance(value, xr.DataArray):
         return value
+    if isinstance(value, tuple) and len(value) in (2, 3) and isinstance(value[0], str) and np.ndim(value[1]):
+        value = xr.Variable(*value)
     if isinstance(value, xr.Variable):
         return xr.DataArray(value)
     if isinstance(value, Mapping):
@@ -302,6 +309,9 @@ def _as_labels(name: str, value: Any) -> xr.DataArray:
         raise ValueError(f"{name}={brief(value)} holds no labels ({error}); pass a list of them") from error
     if labels is None:
         raise ValueError(f"{name} is an array of {array.ndim} dimensions without names; pass a DataArray")
+    known = {} if fitted is None or name not in fitted else fitted[name].attrs
+    if known.get("units", "") == space.axis(name).units:
+        labels.attrs = {key: known[key] for key in known if key not in ("bounds", "climatology")}
     return labels
 
 
