@@ -50,6 +50,13 @@ def test_knots_as_fine_as_labels_give_the_values_away() -> None:
     assert "nearly as many: take fewer than 100 functions" in nearly["functions"]
 
 
+@pytest.mark.parametrize("size", [4, 5, 192])
+def test_of_three_observations_no_number_of_functions_is_advised(size: int) -> None:
+    statistics = xs.statistics(wave(3), x=xs.BSpline(size))
+    with pytest.warns(xs.FitWarning, match="of so few observations any sums tell much, so add up more"):
+        assert "fewer than 1 f" not in lines(statistics.disclosure())["functions"]
+
+
 def test_means_at_few_places_are_values_too() -> None:
     data = wave(20).expand_dims(year=np.arange(50))
     with pytest.warns(xs.FitWarning, match="24 functions for 1000 observations at 20 places"):

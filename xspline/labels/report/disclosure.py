@@ -73,13 +73,14 @@ def _of_sums(space: Space, sums: Sums, counts: np.ndarray, places: int, k: int) 
     count = int(np.min(sums.count, where=sums.count > 0, initial=np.iinfo(np.int64).max))
     places, size = min(count, places or count), space.size
     text = f"{size} functions for {count} observations at {places} places"
+    fewer = f"take fewer than {places // 2} functions"
+    if places < 4:  # half as many are one function, whose sums of so few tell about as much
+        fewer = "of so few observations any sums tell much, so add up more of them first"
     if places <= size:
-        advice = f"the values themselves follow from the sums, up to rounding: take fewer than {places // 2} functions"
+        advice = f"the values themselves follow from the sums, up to rounding: {fewer}"
         yield Finding("functions", f"{text}, knots as fine as the labels", advice, warns=True)
     elif 2 * size > places:
-        yield Finding(
-            "functions", text, f"nearly as many: take fewer than {places // 2} functions, else values follow"
-        )
+        yield Finding("functions", text, f"nearly as many: {fewer}, else values follow")
     else:
         yield Finding("functions", text)
     if held < cells:
