@@ -231,3 +231,31 @@ def test_what_is_no_bound_and_no_grid_mapping_is_still_named() -> None:
         UserWarning, match=r"not fitted, because not numeric .*: note \(\), upper_bounds \('lat',\)"
     ):
         ds.spline.fit(lat=8, lon=8, penalty=1e-6)
+
+
+# --- names, sizes and lengths of time in texts
+
+
+@pytest.mark.parametrize("name", ["lower", "upper"])
+def test_ends_of_an_interval_are_named_apart_from_coordinates(name: str) -> None:
+    field = line().rename(x=name).spline.fit({name: 8})
+    with pytest.raises(ValueError, match=rf"'{name}' is a coordinate here; name the ends.*names=\(\"low\""):
+        field.interval()
+    assert set(field.interval(names=("low", "high"))) == {"low", "high"}
+
+
+@pytest.mark.parametrize(("members", "which"), [(1, "unknown;"), (3, "unknown in 2 of 3 fields;")])
+def test_it_is_the_size_of_errors_that_is_unknown(members: int, which: str) -> None:
+    data = line(30).expand_dims(k=members).copy()
+    data[0, 1:], data[1:2] = np.nan, np.nan
+    field = (data if members > 1 else data[0]).spline.fit()
+    (text,) = (f"{f.text};" for f in field.check().concerns["u"] if f.subject == "errors")
+    assert text == f"their size is {which}"
+
+
+def test_a_gross_error_is_at_a_length_of_time_as_pandas_writes_it() -> None:
+    lead = pd.to_timedelta(np.arange(300), "h")
+    data = line(300, x=lead).rename(x="lead")
+    data[236] += 50.0
+    with pytest.warns(xs.FitWarning, match="at lead=9 days 20:00:00;"):
+        data.spline.fit(lead=20, penalty=1e-3)

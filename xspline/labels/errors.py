@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from xspline.arguments import brief
@@ -51,7 +52,9 @@ def _label(data: xr.DataArray, dim: Any, i: int) -> str:
 
 
 def label_text(label: Any) -> str:
-    """Return a label as text; a date without the zeros of its time."""
+    """Return a label as text; a date without the zeros of its time, a length of time as pandas writes it."""
+    if isinstance(label, np.timedelta64):
+        return str(pd.Timedelta(label))
     return np.datetime_as_string(label, "auto") if isinstance(label, np.datetime64) else str(label)
 
 

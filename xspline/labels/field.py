@@ -323,6 +323,10 @@ class Field(FieldBase[Data]):
         ends = []
         for e in self._estimates(at, orders, new=new, **options).values():
             own = [f"{e.value.name}_{end}" if self.statistics._is_dataset else end for end in names]
+            if taken := [end for end in own if end in e.value.coords or end in e.value.dims]:
+                raise ValueError(
+                    f'{taken[0]!r} is a coordinate here; name the ends otherwise: interval(names=("low", "high"))'
+                )
             ends.append(e.interval(level, own, simultaneous=simultaneous, new=new))
         return merged(ends)
 

@@ -116,11 +116,11 @@ def _fine(fit: Fit, fine: Fine) -> Iterator[Finding]:
         yield Finding("noise", text)
     unknown = int(np.isnan(np.broadcast_to(noise, count.shape)).sum())
     if unknown:
-        which = "the field" if count.size == 1 else f"{unknown} of {count.size} fields"
+        which = "" if count.size == 1 else f" in {unknown} of {count.size} fields"
         advice = (
             "there are fewer than three values, or all are equal, which says nothing of errors: they are NaN"
         )
-        yield Finding("errors", f"unknown for {which}", advice)
+        yield Finding("errors", f"their size is unknown{which}", advice)
 
 
 def _gaps(fit: Fit) -> Iterator[Finding]:
