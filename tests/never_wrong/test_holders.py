@@ -56,6 +56,28 @@ def test_parts_without_a_name_that_hold_the_same_data() -> None:
     assert (of(RECORD, "a") + of(RECORD.chunk(x=1000), "b")).count == 8000, "names say that they are two"
 
 
+def test_equal_records_under_two_names_are_told(tmp_path: object) -> None:
+    """Holders that share a record count it twice, and its error bars are 1.41 times too short."""
+    noaa, met, other = of(RECORD, "NOAA"), of(RECORD, "Met Office"), of(RECORD[:10], "other")
+    noaa.to_netcdf(f"{tmp_path}/noaa.nc")
+    told = "holders 'Met Office' and 'NOAA' hold the same 4000 observations.*Merge only one of them"
+    for listed in ((noaa, met), (met, noaa), (other, met, xs.open_statistics(f"{tmp_path}/noaa.nc"))):
+        with pytest.warns(xs.FitWarning, match=told):
+            both = xs.merge(listed)
+    assert (both + of(RECORD[:20], "more")).count == 8030, "it is told once"
+    assert both.without("NOAA").count == 4010
+    with pytest.warns(xs.FitWarning, match=told):
+        xs.merge_models([part.solve(0.1) for part in (noaa, met)])
+    with pytest.warns(xs.FitWarning, match="'unnamed' and 'NOAA' hold the same 4000"):
+        of(RECORD) + noaa
+
+
+def test_equal_sums_of_other_places_or_of_nothing_are_no_copies() -> None:
+    dry = xr.zeros_like(RECORD)
+    assert (of(dry[::2], "even") + of(dry[1::2], "odd")).count == 4000
+    assert xs.merge([of(RECORD[:0], "a"), of(RECORD[:0], "b"), of(RECORD.where(False), "c")]).count == 0
+
+
 def test_statistics_of_nothing_add_nothing() -> None:
     empty = [of(RECORD[:0]), of(RECORD[:0]), of(RECORD.where(False))]
     filled = of(RECORD)

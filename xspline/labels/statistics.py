@@ -17,7 +17,7 @@ from xspline.kernels.series.lags import begins, closed
 from xspline.labels.errors import read_errors_name_labels, unknown_name
 from xspline.labels.read.coordinates import warn_left_out
 from xspline.labels.read.observations import Variable
-from xspline.labels.read.parts import Part, check_new, checked_part
+from xspline.labels.read.parts import Merged, Part, checked_part
 from xspline.labels.report.disclosure import Disclosure, disclosure
 from xspline.labels.storage import files
 from xspline.solve.errors import warn
@@ -658,6 +658,11 @@ def merge(statistics: Iterable[Statistics[Data]], *, repeated_holders: str = "er
     ValueError
         They do not fit together (both sides are shown), or a part, or a holder's name, is there twice.
 
+    Warns
+    -----
+    FitWarning
+        Two holders hold the same observations, which then count twice.
+
     Examples
     --------
     >>> import numpy as np, xarray as xr, xspline as xs
@@ -687,20 +692,16 @@ def merge(statistics: Iterable[Statistics[Data]], *, repeated_holders: str = "er
     first = listed[0]
     for other in listed[1:]:
         _check_compatible(first, other)
-    parts: list[Part] = []
-    for contribution in listed:
-        known = tuple(parts)
-        for part in contribution.parts:
-            if part.count or part.digest not in {p.digest for p in known}:  # nothing, twice, is nothing
-                check_new(part, known, repeated_holders == "add")
-                parts.append(part)
     alone, space = len(listed) == 1, first.space
+    merged = Merged(may_repeat=repeated_holders == "add")
+    for contribution in listed if not alone else ():  # which needs no digests
+        merged.add(contribution.parts)
     for other in listed[1:]:
         space = space.coupling(other.space.coupled)
     return replace(
         first,
         space=space,
-        parts=tuple(parts),
+        parts=first.parts if alone else tuple(merged.parts),
         _collapsed=any(contribution._collapsed for contribution in listed),
         _fitted=first._fitted if alone else None,
         _chunks=first._chunks if alone else None,

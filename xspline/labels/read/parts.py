@@ -12,6 +12,7 @@ from typing import Any
 import xarray as xr
 
 from xspline.labels.errors import check_sums
+from xspline.solve.errors import warn
 from xspline.sums import Sums
 
 
@@ -36,19 +37,23 @@ class Part:
         """
         if not all(isinstance(s, Sums) for s in self.sums.values()):
             return ""
-        contents = (f"{variable} {s.digest()}" for variable, s in sorted(self.sums.items()))
-        return hashlib.sha256("\n".join([self.holder, *contents]).encode()).hexdigest()
+        return hashlib.sha256("\n".join([self.holder, *self.contents]).encode()).hexdigest()
+
+    @functools.cached_property
+    def contents(self) -> tuple[str, ...]:
+        """The digest of each variable's sums, whoever holds them."""
+        return tuple(f"{variable} {s.digest()}" for variable, s in sorted(self.sums.items()))
 
     def describe(self) -> str:
         """Return ``'west' (3f2a…)`` for messages."""
         return f"{self.holder or 'unnamed'!r} ({self.digest[:12]})"
 
-    @property
+    @functools.cached_property
     def digests(self) -> set[str]:
         """Its digest, and those of the parts that were added up to it."""
         return {self.digest, *self.provenance.get("collapsed from", ())}
 
-    @property
+    @functools.cached_property
     def count(self) -> int:
         """Observations with positive weight, over all variables."""
         return sum(int(s.count.sum()) for s in self.sums.values())
@@ -83,32 +88,74 @@ def checked_part(
     return Part.of(sums, holder, provenance)
 
 
-def check_new(part: Part, known: Iterable[Part], may_repeat: bool) -> None:
-    """Raise ValueError where what a part counts is in the others already, by its digest, its name or its sums."""
-    for other in known:
-        if part.digest == other.digest:
+class Merged:
+    """Parts that are merged, found again by what they count: a new one costs no look at each of them."""
+
+    def __init__(self, may_repeat: bool) -> None:
+        self.parts: list[Part] = []
+        self._may_repeat = may_repeat
+        self._counting: dict[str, Part] = {}  # by their digests
+        self._holding: dict[tuple[str, ...], Part] = {}  # by their contents, those with observations
+        self._of_holder: dict[str, list[Part]] = {}  # those with observations
+
+    def add(self, parts: Iterable[Part]) -> None:
+        """Add the parts of one contribution, or raise ValueError where the others count what one of them does."""
+        # Nothing, twice, is nothing.
+        new = [part for part in parts if part.count or part.digest not in self._counting]
+        if self.parts:
+            for part in new:
+                self._check_digests(part)
+                if part.count:
+                    self._check_holder(part)
+            self._warn_of_copies(new)
+        for part in new:
+            self.parts.append(part)
+            for digest in part.digests:
+                self._counting[digest] = part
+            if part.count:
+                self._holding.setdefault(part.contents, part)
+                self._of_holder.setdefault(part.holder, []).append(part)
+
+    def _check_digests(self, part: Part) -> None:
+        if (other := self._counting.get(part.digest)) and part.digest == other.digest:
             raise ValueError(
                 f"part {part.describe()} is there twice; each holder counts once. If two holders do have equal "
                 f"records, give them names: statistics(space, holder=...)"
             )
-        if twice := sorted(part.digests & other.digests):
+        if twice := sorted(digest for digest in part.digests if digest in self._counting):
+            other = self._counting[twice[0]]
             raise ValueError(
                 f"parts {part.describe()} and {other.describe()} both count the part {twice[0][:12]}, which one of "
                 "them holds in a collapsed total; each holder counts once: merge the parts before they are collapsed, "
                 "or leave one of both out"
             )
-        if may_repeat or part.holder != other.holder or not (part.count and other.count):
-            continue
-        if part.holder:
+
+    def _check_holder(self, part: Part) -> None:
+        others = [] if self._may_repeat else self._of_holder.get(part.holder, [])
+        if part.holder and others:
+            other = others[0]
             raise ValueError(
                 f"holder {part.holder!r} is there twice with different sums ({other.count} and {part.count} "
                 f"observations, digests {other.digest[:12]} and {part.digest[:12]}), and each holder counts once. If "
                 "these are different observations of one holder, say so: "
                 "xs.merge([...], repeated_holders='add'); else leave one out, or give them names of their own"
             )
-        if all(part.sums[name].resembles(s) for name, s in other.sums.items()):
-            raise ValueError(
-                f"two parts without a name hold the same {part.count} observations ({other.digest[:12]} and "
-                f"{part.digest[:12]}), and each counts once. If two holders do have equal records, give them names: "
-                "statistics(space, holder=...)"
+        for other in others:
+            if all(part.sums[name].resembles(s) for name, s in other.sums.items()):
+                raise ValueError(
+                    f"two parts without a name hold the same {part.count} observations ({other.digest[:12]} and "
+                    f"{part.digest[:12]}), and each counts once. If two holders do have equal records, give them "
+                    "names: statistics(space, holder=...)"
+                )
+
+    def _warn_of_copies(self, new: Iterable[Part]) -> None:
+        """Warn of observations that are there under the name of another holder too."""
+        known = [(self._holding[part.contents], part) for part in new if part.contents in self._holding]
+        if known:
+            names = " and ".join(repr(name or "unnamed") for name in sorted(part.holder for part in known[0]))
+            others = f", and so do {len(known) - 1} more pairs" if len(known) > 1 else ""
+            warn(
+                f"holders {names} hold the same {known[0][1].count} observations{others}, as their sums are equal bit "
+                "for bit: these count twice, and error bars are too short. Merge only one of them; where both did "
+                "observe the same, this is no error"
             )
