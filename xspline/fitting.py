@@ -175,8 +175,7 @@ def fit(
     check_errors(errors, compute=compute, checkpoint=checkpoint, fine=fine or None, robust=robust or None)
     fine = fine if errors is None else False
     levels = {"offsets": offsets, "noise": noise, "reference": reference}
-    of_holders = any(level is not None for level in levels.values())
-    if robust and of_holders:
+    if robust and any(level is not None for level in levels.values()):
         raise ValueError(
             "robust=True weighs residuals as if all holders were alike: leave it out, or offsets= and noise="
         )
@@ -197,7 +196,7 @@ def fit(
         observed = [o.on_host() for o in observed]
     # Residuals of data that are out of memory would take another pass: field.check(data) makes it.
     in_memory = all(isinstance(o.data.variable._data, np.ndarray) for o in observed)
-    looks = compute and (windows > 0 or in_memory) and not of_holders
+    looks = compute and (windows > 0 or in_memory)
 
     def solved(own: list[Observations], neighbours: bool = True) -> Field[Data]:
         computed = _statistics(data, agreed, own, holder, device, compute, checkpoint, missing_chunks)

@@ -259,8 +259,6 @@ def test_fit_takes_labels_of_holders() -> None:
         xs.fit(data, space(), holder="by", robust=True, **how)
     with pytest.raises(ValueError, match=r"still lazy \(compute=False\)"):
         xs.fit(data, space(), holder="by", compute=False, **how)
-    with pytest.raises(ValueError, match=r"check\(data\) looks at residuals as if all holders were alike"):
-        field.check(data)
     with pytest.raises(ValueError, match=r"holders of 'u' have noise of their own.*1 for one of 'a'"):
         field.interval(x=3, y=2, new=True)
     wider, narrow = (
@@ -269,6 +267,51 @@ def test_fit_takes_labels_of_holders() -> None:
     assert wider.upper > narrow.upper
     with pytest.raises(ValueError, match="recover does not know of the offsets of holders"):
         field.recover("u_xx = D * u_yy")
+
+
+def test_residuals_are_looked_at_as_those_of_their_holders() -> None:
+    data, weights = pooled()
+    how = {"penalty": PENALTY, "weights": weights, "offsets": "holders", "noise": "holders"}
+    field = xs.fit(data, space(), holder="by", **how)
+    assert "780 values are no farther from the field than normal errors are" in str(field.check())
+    gross = data + 20.0 * np.isin(np.arange(data.size), (5, 102))
+    with pytest.warns(xs.FitWarning, match=r"u: 2 of 780 values are up to .* by=a, obs\[102\]; look at them"):
+        field = xs.fit(gross, space(), holder="by", **how)
+    assert "robust" not in str(field.check()), "which takes all holders as alike"
+    assert str(field.check(gross, weights=weights)) == str(field.check())
+    assert str(field.check(gross, weights=weights, holder=gross.by)) == str(field.check())
+    lazy = xs.fit(gross.chunk(obs=300), space(), holder="by", **how)
+    assert "check(data) does" in str(lazy.check())
+    assert "2 of 780 values" in str(lazy.check(gross.chunk(obs=300), weights=weights))
+
+
+def test_data_of_one_holder_are_looked_at_by_its_name() -> None:
+    field = merged().solve(PENALTY, offsets="holders", noise="holders")
+    assert "check(data, holder=...) does" in str(field.check())
+    own = observed("b", 0, 260)
+    assert "260 values are no farther" in str(field.check(own, weights=weights_of(own), holder="b"))
+    for holder, told in ((None, ""), ("d", ", and nothing is known of \"'d'\"")):
+        with pytest.raises(
+            ValueError, match=re.escape(f"differ (offsets=, noise=){told}: say whose these data are")
+        ):
+            field.check(own, holder=holder)
+
+
+def test_pixels_are_looked_at_by_their_own_levels() -> None:
+    fit_of = functools.partial(xs.fit, x=12, penalty=1e-3, holder="by", offsets="holders")
+    rng, x = np.random.default_rng(0), np.linspace(0, 10, 200)
+    first, offset = np.arange(200) % 2 == 0, np.array([0.0, 5.0, -40.0])
+    values = np.sin(x)[:, None] + np.where(first[:, None], offset, 0.0) + 0.1 * rng.normal(size=(200, 3))
+    values[50, 2] += 20
+    data = xr.DataArray(values, {"x": x, "by": ("x", np.where(first, "a", "b"))}, ("x", "pixel"), "u")
+    look = {finding.subject: finding for finding in fit_of(data).check().concerns["u"]}
+    assert re.search(r"1 of 600 values are up to .* at x=2\.51.*, by=a, pixel\[2\]", look["outliers"].text)
+    with pytest.raises(
+        ValueError, match="the holder labels run along 'pixel', of which each member is a fit"
+    ):
+        fit_of(data).check(data, holder=xr.DataArray(list("aab"), dims="pixel"))
+    sound = fit_of(data.where(data.x != data.x[50]))
+    assert {finding.subject for finding in sound.check().concerns["u"]} <= {"units", "fits"}
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.arguments import checked
+from xspline.arguments import brief, checked
 from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.checks.look import look
 from xspline.labels.errors import check_names
@@ -30,7 +30,14 @@ from xspline.labels.inference.holders import (
 )
 from xspline.labels.read.cells import bounds_of
 from xspline.labels.read.coordinates import coordinate_of
-from xspline.labels.read.observations import Observations, check_data, check_kind, observations_of
+from xspline.labels.read.observations import (
+    Holders,
+    Observations,
+    check_data,
+    check_kind,
+    holders_of,
+    observations_of,
+)
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
 from xspline.labels.report.check import FitCheck
@@ -644,7 +651,12 @@ class Field(FieldBase[Data]):
 
     @checked
     def check(
-        self, data: Data | None = None, *, weights: xr.DataArray | None = None, support: Any = None
+        self,
+        data: Data | None = None,
+        *,
+        weights: xr.DataArray | None = None,
+        support: Any = None,
+        holder: Any = None,
     ) -> FitCheck:
         """Look at everything that may be wrong with the fit, and say what to do about it.
 
@@ -669,6 +681,9 @@ class Field(FieldBase[Data]):
         support
             Of these data, as for the fit: "cells" compares them with means of the field over their cells. None is what
             the fit had along each coordinate.
+        holder
+            Of these data, as for the fit, where holders differ by offsets or noise. None takes the name of labels that
+            the fit was given.
 
         Returns
         -------
@@ -678,7 +693,8 @@ class Field(FieldBase[Data]):
         Raises
         ------
         ValueError
-            The field is still lazy; it is of points and of cells, and `support` does not say which these data are.
+            The field is still lazy; it is of points and of cells, and `support` does not say which these data are;
+            its holders differ, and `holder` does not say whose these data are.
 
         Examples
         --------
@@ -688,10 +704,16 @@ class Field(FieldBase[Data]):
         >>> data.spline.fit(x=30).check().concerns
         {'u': ()}
         """
-        field = self if data is None else self._looked_at(self._observed(data, weights, support), warns=False)
+        field = (
+            self
+            if data is None
+            else self._looked_at(self._observed(data, weights, support, holder), warns=False)
+        )
         return FitCheck({name: tuple(findings.checked(fit)) for name, fit in field._solved.items()})
 
-    def _observed(self, data: Data, weights: xr.DataArray | None, support: Any) -> dict[str, Observations]:
+    def _observed(
+        self, data: Data, weights: xr.DataArray | None, support: Any, holder: Any
+    ) -> dict[str, Observations]:
         """Return the observations of each fitted variable in some data."""
         check_kind(data)
         kinds = self.statistics._kinds
@@ -699,11 +721,6 @@ class Field(FieldBase[Data]):
             raise ValueError(
                 "the parts of this field are points and means over cells: say what these data are, "
                 "check(data, support='cells') or support='points'"
-            )
-        if any(fit.levels is not None for fit in self.fits.values()):
-            raise ValueError(
-                "check(data) looks at residuals as if all holders were alike, and these differ (offsets=, noise=); "
-                "check() looks at the rest"
             )
         observed = {}
         for name, variable in self.variables.items():
@@ -716,9 +733,34 @@ class Field(FieldBase[Data]):
             pooled = tuple(dim for dim in values.dims if dim not in spanned)
             own = dict.fromkeys(kinds[0], "cells") if support is None else support
             bounds = bounds_of(data, own, coordinates)
-            (found,) = observations_of([values], coordinates, self.space, pooled, weights, bounds=bounds)
+            holders = self._holders_of(values, holder, name)
+            (found,) = observations_of([values], coordinates, self.space, pooled, weights, holders, bounds)
             observed[name] = found.on_host()
         return observed
+
+    def _holders_of(self, data: xr.DataArray, holder: Any, name: str) -> Holders | None:
+        """Return whose each of some observations is; None where holders do not differ."""
+        if (levels := self.fits[name].levels) is None:
+            return None
+        asked = {part.provenance.get("holder") for part in self.statistics.parts}
+        own = asked.pop() if holder is None and len(asked) == 1 else holder
+        found = holders_of(own, data)
+        names = (str(own),) if found is None else found.names
+        if strange := [repr(name) for name in names if name not in levels.names]:
+            told = "" if own is None else f", and nothing is known of {brief(', '.join(strange))}"
+            raise ValueError(
+                f"the holders of this field differ (offsets=, noise=){told}: say whose these data are, "
+                f"check(data, holder=...), by labels along a dimension or one of {', '.join(map(repr, levels.names))}"
+            )
+        dims = [dim for dim in data.dims if dim not in self.variables[name].batch_dims]
+        if found is not None and found.dim not in dims:
+            raise ValueError(
+                f"the holder labels run along {found.dim!r}, of which each member is a fit of its own; label one of "
+                f"the dimensions {tuple(dims)}"
+            )
+        if found is not None:
+            return found
+        return Holders(names, dims[0], np.zeros(data.sizes[dims[0]], np.int32))
 
     def _table(self, by_variable: Mapping[str, xr.Dataset]) -> xr.Dataset:
         """Return the one Dataset, or those of a Dataset's variables along `variable`."""

@@ -39,6 +39,11 @@ class Pairs(NamedTuple):
     number: int
 
 
+def unsure(count: Any) -> Any:
+    """Return twice the relative standard error of the median size of some residuals, 1.17/√n."""
+    return 2 * 1.17 / np.sqrt(count)
+
+
 def tails(u: Array, suspects: Array, count: int) -> dict[str, Any]:
     """Return how residuals compare with a normal distribution.
 
@@ -52,8 +57,7 @@ def tails(u: Array, suspects: Array, count: int) -> dict[str, Any]:
     expected; and ``count``.
     """
     u, suspects = np.abs(u), np.abs(suspects)
-    # The median of few residuals is not sure: it has a standard error of 1.17/√n, which is allowed for twice.
-    sure = 1 + 2 * 1.17 / math.sqrt(u.size)
+    sure = 1 + float(unsure(u.size))
     scale = max(float(np.median(u)) / MEDIAN, np.finfo(float).tiny)
     beyond = int(np.sum(suspects > FAR * scale * sure))
     chance = CHANCE / (2 * count)

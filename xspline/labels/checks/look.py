@@ -19,8 +19,9 @@ from xspline.labels import evaluation
 from xspline.labels.errors import label_text
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit
+from xspline.labels.inference.levels import Levels
 from xspline.labels.read.coordinates import floats
-from xspline.labels.read.observations import Observations
+from xspline.labels.read.observations import Holders, Observations, Variable
 from xspline.labels.read.targets import Target
 from xspline.residuals import assumptions
 from xspline.residuals.assumptions import FEWEST, MEDIAN, MOST, PARTS
@@ -37,10 +38,11 @@ def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
     ----------
     fit : a solved fit.
     observed : its observations, of which those in the boxes of the sample are read; a field with neighbours has them.
+        Where holders differ, these are those of its holders.
     """
     if fit.fine is not None:
         return _of_neighbours(fit, fit.fine)
-    if observed is None:
+    if observed is None or (fit.levels is not None and observed.holders is None):
         return {}
     boxes = boxes_of(observed)
     parts = [Sample.of(fit, observed, box) for box in boxes]
@@ -78,6 +80,7 @@ class Sample:
     used : ndarray of bool; observations that are fitted.
     batch : dimensions of independent fits.
     is_scattered : whether all coordinates share the other dimensions.
+    holders : of each entry along a dimension, the number of the holder whose noise level is estimated.
     """
 
     data: xr.DataArray
@@ -87,6 +90,7 @@ class Sample:
     used: Array
     batch: tuple[Hashable, ...]
     is_scattered: bool
+    holders: xr.DataArray | None = None
 
     @classmethod
     def of(cls, fit: Fit, observed: Observations, box: Mapping[Hashable, slice]) -> Sample:
@@ -103,13 +107,21 @@ class Sample:
         values = evaluation.evaluate(fit, target, {}, None, uncompiled=True)
         values = values.isel({dim: box[dim] for dim in arrangement.batch}).drop_vars(values.coords)
         bare = data.drop_vars(data.coords)
-        residual = (bare.astype(np.float64) - values).transpose(*data.dims)
-        used, root = np.isfinite(residual.values), np.ones(residual.shape)
+        offset: Any = 0.0
+        ratio: Any = 1.0
+        holders = None
+        if fit.levels is not None and observed.holders is not None:
+            own = _levels(fit.levels, observed.holders, fit.variable)
+            offset, ratio, codes = map(within, own)
+            holders = codes if fit.levels.noise else None
+        residual = (bare.astype(np.float64) - values - offset).transpose(*data.dims)
+        root = np.array((xr.ones_like(residual) / np.sqrt(ratio)).transpose(*data.dims).values)
+        used = np.isfinite(residual.values)
         if observed.weights is not None:
             weights = within(observed.weights)
             spread = (weights.drop_vars(weights.coords) * xr.ones_like(residual)).transpose(*data.dims)
             used &= spread.values > 0
-            root = np.sqrt(np.maximum(spread.values, 0.0))
+            root *= np.sqrt(np.maximum(spread.values, 0.0))
         along = {}
         for name, span in arrangement.spans.items():
             values_of = _on_circle(
@@ -118,9 +130,8 @@ class Sample:
             x = xr.Variable(span, values_of)
             along[name] = np.asarray(x.set_dims(dict(data.sizes)).transpose(*data.dims).values)
         is_scattered = len(set(arrangement.spans.values())) == 1 and not arrangement.pooled
-        return cls(
-            data, np.where(used, residual.values, np.nan), root, along, used, arrangement.batch, is_scattered
-        )
+        left = np.where(used, residual.values, np.nan)
+        return cls(data, left, root, along, used, arrangement.batch, is_scattered, holders)
 
     @property
     def values(self) -> Array:
@@ -140,7 +151,26 @@ class Sample:
         usual = np.median(np.abs(self.values * self.root[self.used])) if self.used.any() else 0.0
         rounding = math.sqrt(np.finfo(float).eps) * usual
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            return np.where(is_known & (median > rounding), weighted / median * MEDIAN, np.nan)
+            u = np.where(is_known & (median > rounding), weighted / median * MEDIAN, np.nan)
+        return u if self.holders is None else self._by_holder(u, self.holders)
+
+    def _by_holder(self, u: Array, holders: xr.DataArray) -> Array:
+        """Return errors, those of a holder over their own median size where that surely is another than that of all.
+
+        Gross errors raise the noise level of their holder, beside which they would be small.
+        """
+        (dim,) = holders.dims
+        dims = [dim, *(d for d in self.data.dims if d != dim)]
+        axes = tuple(i for i, d in enumerate(dims) if d not in self.batch)
+        out = np.moveaxis(u.copy(), self.data.dims.index(dim), 0)
+        order = np.argsort(holders.values, kind="stable")
+        for own in np.split(order, np.flatnonzero(np.diff(holders.values[order])) + 1):
+            count = np.isfinite(out[own]).sum(axis=axes, keepdims=True)
+            sizes = np.where(count >= FEWEST, np.abs(out[own]), MEDIAN)
+            scale = np.maximum(np.nanmedian(sizes, axis=axes, keepdims=True) / MEDIAN, np.finfo(float).tiny)
+            surely = np.abs(np.log(scale)) > assumptions.unsure(np.maximum(count, 1))
+            out[own] /= np.where(surely, scale, 1.0)
+        return np.moveaxis(out, 0, self.data.dims.index(dim))
 
     def repeated(self) -> int:
         """Return how many records of points are there twice, those of one independent fit."""
@@ -163,6 +193,15 @@ class Sample:
         labels = [f"{name}={label_text(c.values[()])}" for name, c in named.items()]
         labels += [f"{dim}[{int(i)}]" for dim, i in zip(data.dims, where, strict=True) if dim not in named]
         return float(abs(self.residual[where])), f"{float(value):.4g} at {', '.join(labels[:4])}"
+
+
+def _levels(levels: Levels, holders: Holders, variable: Variable) -> list[xr.DataArray]:
+    """Return the offset of each observation, by what its variance is larger than the reference's, and its holder."""
+    codes = np.array([levels.names.index(name) for name in holders.names])[holders.holder_codes]
+    shape = (len(levels.names), *variable.batch_shape)
+    both = [np.broadcast_to(level, shape)[codes] for level in (levels.offset, levels.ratio)]
+    own = [xr.DataArray(level, dims=(holders.dim, *variable.batch_dims)) for level in both]
+    return [*own, xr.DataArray(codes, dims=(holders.dim,))]
 
 
 def _on_circle(space: Space, name: str, x: Array) -> Array:

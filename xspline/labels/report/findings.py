@@ -312,9 +312,12 @@ def _errors(fit: Fit) -> Iterator[Finding]:
     """What a sample of residuals says of the errors that were assumed: normal, independent, of one size."""
     seen = fit.residuals
     if not seen:
-        yield Finding("errors", "residuals were not looked at; check(data) does, in a sample of the data")
+        asked = {part.provenance.get("holder") for part in fit.statistics.parts}
+        whose = ", holder=..." if fit.levels and (len(asked) > 1 or None in asked) else ""
+        text = f"residuals were not looked at; check(data{whose}) does, in a sample of the data"
+        yield Finding("errors", text)
         return
-    yield from _gross(seen)
+    yield from _gross(fit, seen)
     if fit.errors:
         yield Finding("errors", fit.errors)
     if seen["repeated"] > SEEN * seen["count"]:
@@ -366,6 +369,11 @@ def _correlation(fit: Fit, correlated: Mapping[str, float]) -> Finding:
     """Residuals of neighbours that are alike; a warning where the errors of a series alone are too short for it."""
     along = ", ".join(f"{name} ({r:.2g})" for name, r in correlated.items())
     text = f"residuals of neighbours are correlated along {along}"
+    if fit.levels:  # which know neither AR(1) errors nor the jackknife, and have no neighbours
+        advice = (
+            "the functions cannot follow the field, for which there have to be more, or errors are correlated"
+        )
+        return Finding("structure", text, f"{advice}; error bars are too short for either")
     times = [name for name in fit.space.names if fit.space.axis(name).kind == "time"]
     series = [name for name in times if name in correlated and not splines_in(fit.space.basis(name))]
     if series and fit.rho is None:
@@ -393,15 +401,15 @@ def _correlation(fit: Fit, correlated: Mapping[str, float]) -> Finding:
     return Finding("structure", text, advice)
 
 
-def _gross(seen: Mapping[str, Any]) -> Iterator[Finding]:
-    """Gross errors and heavy tails."""
+def _gross(fit: Fit, seen: Mapping[str, Any]) -> Iterator[Finding]:
+    """Gross errors and heavy tails; robust fits take holders as alike."""
     of = "" if seen["is_whole"] else " in a sample"
     if seen["far"]:
         text = (
             f"{seen['far']} of {seen['count']:,} values{of} are up to {seen['largest']:.3g} standard deviations away, "
             f"where {seen['limit']:.2g} is the most to expect; {seen['at']}"
         )
-        advice = "look at them, and drop what is wrong, or fit(robust=True)"
+        advice = "look at them, and drop what is wrong" + ("" if fit.levels else ", or fit(robust=True)")
         yield Finding(
             "outliers", text, advice, warns=seen["matters"] and seen["largest"] > CERTAIN * seen["limit"]
         )
@@ -410,7 +418,8 @@ def _gross(seen: Mapping[str, Any]) -> Iterator[Finding]:
             f"{seen['tails']:.2g} of residuals{of} are beyond 3 standard deviations, of normal errors .0027"
         )
         text = f"{share}, and the largest is {seen['largest']:.3g}; {seen['at']}"
-        yield Finding("tails", text, "errors have heavy tails, or some are gross: fit(robust=True) is nearer")
+        nearer = "look at the largest" if fit.levels else "fit(robust=True) is nearer"
+        yield Finding("tails", text, f"errors have heavy tails, or some are gross: {nearer}")
     else:
         yield Finding(
             "errors", f"{seen['count']:,} values{of} are no farther from the field than normal errors are"

@@ -52,13 +52,19 @@ class EquationField(Field[Data]):
         return of_one
 
     def check(
-        self, data: Data | None = None, *, weights: xr.DataArray | None = None, support: Any = None
+        self,
+        data: Data | None = None,
+        *,
+        weights: xr.DataArray | None = None,
+        support: Any = None,
+        holder: Any = None,
     ) -> FitCheck:
         """Look at the equation, and at everything that may be wrong with the fit: see :meth:`Field.check`."""
         hidden = {"residual"} if self.doubt else set()
+        known = super().check(data, weights=weights, support=support, holder=holder)
         own = {
             name: (*self._verdict, *(f for f in findings if f.subject not in hidden | self._not_asked))
-            for name, findings in super().check(data, weights=weights, support=support).findings.items()
+            for name, findings in known.findings.items()
         }
         return FitCheck(own)
 
