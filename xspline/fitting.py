@@ -203,7 +203,7 @@ def fit(
         present = execution.present(device)
         counts = {o.name: partial(as_one, o, computed) for o in own if windows}
         field = Field.from_statistics(
-            computed, penalty, solver, present, warns=not looks, as_one=counts, **levels
+            computed, penalty, solver, present, warns=not (looks or robust), as_one=counts, **levels
         )
         if windows and neighbours:
             fine = {
@@ -216,7 +216,7 @@ def fit(
         field, observed = (without_contradicted if windows else reweighted)(solved, observed)
     else:
         field = solved(observed)
-    return field._looked_at({o.name: o for o in observed}) if looks else field
+    return field._looked_at({o.name: o for o in observed if looks}) if looks or robust else field
 
 
 def _walk(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dask.array as da
@@ -196,3 +196,79 @@ def test_data_out_of_memory_are_looked_at_when_they_are_passed() -> None:
     (findings,) = field.check().findings.values()
     assert any("not looked at" in finding.text for finding in findings)
     assert "outliers" in subjects(field, lazy) and "outliers" in subjects(field, data)
+
+
+def alone(fit: Callable[[], xs.Field]) -> tuple[xs.Field, list[str]]:
+    """Return a field, and what it warned of."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        field = fit()
+    return field, [str(own.message) for own in told]
+
+
+@pytest.mark.parametrize(
+    "bases", [{"x": xs.Polynomial(1)}, pytest.param({}, marks=pytest.mark.slow)], ids=["single", "bare"]
+)
+def test_a_robust_fit_leaves_out_none_of_values_that_are_mostly_equal(bases: Mapping[str, Any]) -> None:
+    """Of rain with seven dry days of ten it left out all but the dry ones, and told nothing."""
+    rng = np.random.default_rng(0)
+    rain = series(np.zeros(600)).copy(data=np.where(rng.random(600) < 0.3, rng.gamma(0.7, 8, 600), 0.0))
+    field, told = alone(lambda: rain.spline.fit(robust=True, **bases))
+    assert int(field.summary()["count"]) == 600 and float(field.mean()) > 0.95 * float(rain.mean())
+    assert any("most values are equal" in text and "amounts apart" in text for text in told)
+    assert "robust=True)" not in repr(field.check())
+    plain, told = alone(lambda: rain.spline.fit(**bases))
+    advice = [f.advice for f in plain.check().concerns["u"] if f.subject in ("tails", "outliers")]
+    assert not told and not any("fit(robust=True)" in text for text in advice)
+
+
+@pytest.mark.parametrize("batch", [{}, {"k": [0, 1]}], ids=["one", "batch"])
+def test_a_robust_fit_says_that_values_are_skewed_or_many_are_left_out(batch: Mapping[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    coords, dims, shape = {**batch, "x": np.arange(1000.0)}, [*batch, "x"], [*[2] * len(batch), 1000]
+    skewed = xr.DataArray(np.exp(rng.standard_normal(shape)), coords, dims, "u")
+    _, told = alone(lambda: skewed.spline.fit(x=xs.Polynomial(1), robust=True))
+    assert any("skewed" in text and "logarithms" in text for text in told)
+    many = skewed.copy(data=rng.standard_normal(shape))
+    many[..., :150] += 60
+    for data in (many, many.chunk(x=500)):
+        _, told = alone(lambda data=data: data.spline.fit(x=xs.Polynomial(0), robust=True))
+        assert sum("left out 15% of the values" in text for text in told) == 1
+
+
+@pytest.mark.parametrize("bases", [{"x": 30}, {}], ids=["single", "bare"])
+def test_residuals_that_nobody_sees_are_no_outliers(bases: Mapping[str, Any]) -> None:
+    """Model output has no noise, and a fit leaves a millionth of it, more in some places than in others."""
+    x = np.arange(200.0)
+    data = xr.DataArray(np.exp(-x / 50), {"x": x}, "x", "u")
+    plain, told = alone(lambda: data.spline.fit(**bases))
+    assert not told and not subjects(plain) & {"outliers", "tails"}
+    robust, told = alone(lambda: data.spline.fit(robust=True, **bases))
+    assert not told and int(robust.summary()["count"]) == 200
+    assert float(abs(robust.predict() - data).max()) < 1e-3
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05])
+@pytest.mark.parametrize(
+    "bases", [{"x": 12}, pytest.param({}, marks=pytest.mark.slow)], ids=["single", "bare"]
+)
+def test_gross_errors_that_hide_among_each_other_warn(bases: Mapping[str, Any], share: float) -> None:
+    data = series(noise(size=800, sigma=0.2))
+    data[np.random.default_rng(3).permutation(800)[: int(800 * share)]] -= 15
+    with pytest.warns(xs.FitWarning, match=r"standard deviations.*drop what is wrong, or fit\(robust=True\)"):
+        data.spline.fit(**bases)
+
+
+@pytest.mark.parametrize("kind", ["laplace", "student", "lognormal", "rough"])
+def test_tails_without_gross_errors_do_not_warn(kind: str) -> None:
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        drawn = {
+            "laplace": lambda rng=rng: rng.laplace(size=800),
+            "student": lambda rng=rng: rng.standard_t(5, 800),
+            "lognormal": lambda rng=rng: np.exp(rng.standard_normal(800)),
+            "rough": lambda rng=rng: np.cumsum(rng.standard_normal(800)),
+        }
+        data = series(drawn[kind]())
+        _, told = alone(lambda data=data: data.spline.fit(x=12))
+        assert not [text for text in told if "standard deviations" in text]

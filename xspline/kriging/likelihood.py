@@ -77,8 +77,8 @@ class _Solved:
         observed, noise = window.levels == 0, model.noise / window.counts
         return (1 - noise * self.precisions)[observed], (window.counts * (noise * self.alpha) ** 2)[observed]
 
-    def withheld(self, window: Window) -> Array:
-        """Return errors of observations, each predicted from all others, over what is expected.
+    def withheld(self, window: Window) -> tuple[Array, Array]:
+        """Return errors of observations, each predicted from all others, over what is expected, and as they are.
 
         With P = K⁻¹ less what fitted functions explain, the error of a withheld observation is (P y)_i/P_ii and its
         variance is s²/P_ii, where s² is the scale that the other observations have. Errors are quantiles of a normal
@@ -92,7 +92,8 @@ class _Solved:
         scale = np.maximum(self.misfit - square, max(number.eps * self.misfit, number.tiny)) / freedom
         beyond = special.stdtr(freedom, -np.sqrt(square / scale))
         normal = -special.ndtri(np.maximum(beyond, number.tiny))
-        return np.asarray((np.sign(self.alpha) * normal)[window.levels == 0])
+        own = window.levels == 0
+        return np.asarray((np.sign(self.alpha) * normal)[own]), np.asarray((self.alpha / inverse)[own])
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,15 +144,16 @@ class Windows:
         leverages, squares = (np.concatenate(column) for column in zip(*own, strict=True))
         return float(np.mean(leverages)), float(np.mean(squares))
 
-    def first(self, model: Model) -> tuple[float, float, float, Array]:
-        """Return the scale, both of `residuals`, and errors of withheld observations, of the first window."""
+    def first(self, model: Model) -> tuple[float, float, float, Array, Array]:
+        """Return the scale, both of `residuals` and both of `withheld`, of the first window."""
         window = self.items[0]
         solved = self._each(model, lambda _, solved: solved)[0]
         if solved is None:
-            return math.nan, math.nan, math.nan, np.full(int((window.levels == 0).sum()), np.nan)
+            unknown = np.full(int((window.levels == 0).sum()), np.nan)
+            return math.nan, math.nan, math.nan, unknown, unknown
         leverages, squares = solved.residuals(window, model)
         scale = solved.misfit / solved.freedom
-        return scale, float(np.mean(leverages)), float(np.mean(squares)), solved.withheld(window)
+        return scale, float(np.mean(leverages)), float(np.mean(squares)), *solved.withheld(window)
 
     @single_threaded_blas()
     def _each(self, model: Model, what: Callable[[Window, _Solved], T]) -> list[T | None]:

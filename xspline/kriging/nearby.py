@@ -129,12 +129,12 @@ class Nearby:
         return max(self.models, key=lambda weighted: weighted[0])[1]
 
     @functools.cached_property
-    def _by_model(self) -> tuple[Array, Array, Array, Array]:
+    def _by_model(self) -> tuple[Array, Array, Array, Array, Array]:
         """What each model says of all observations, if these are one window, as `Windows.first`."""
         window = Windows(self.pyramid.spread, [self.window])
         columns = zip(*(window.first(model) for _, model in self.models), strict=True)
-        scale, leverage, square, withheld = (np.array(column) for column in columns)
-        return scale, leverage, square, withheld
+        scale, leverage, square, withheld, missed = (np.array(column) for column in columns)
+        return scale, leverage, square, withheld, missed
 
     @property
     def mean_scales(self) -> tuple[float, ...]:
@@ -321,16 +321,17 @@ class Nearby:
         """Return the distance of places from the nearest observation, in widths of a cell of one observation."""
         return np.asarray(self.pyramid.trees[0].query(self.places(coordinates) / self.pyramid.metric)[0])
 
-    def withheld(self, own: Index) -> Array:
-        """Return errors of some observations, each predicted from all others, over their standard deviations."""
+    def withheld(self, own: Index) -> tuple[Array, Array]:
+        """Return errors of observations, each predicted from all others, over what is expected, and as they are."""
         if self.is_dense:
-            return self._withheld[own]
+            return self._withheld[own], np.asarray([w for w, _ in self.models] @ self._by_model[4])[own]
         p = self.pyramid
         near = p.neighbours(p.places[own], NEIGHBOURS, float(np.finfo(float).eps))
         combined = self.combined(near, p.places[own, None], np.ones(1), np.arange(own.size + 1), True)
         variance = combined.variance * self.calibration(combined.left, combined.scale) ** 2
         noise = self.noise_share * combined.scale / p.counts[own]
-        return np.asarray((p.values[own] - combined.mean) / np.sqrt(variance + noise))
+        missed = np.asarray(p.values[own] - combined.mean)
+        return missed / np.sqrt(variance + noise), missed
 
     def in_blocks(self, at: Array) -> tuple[Index, Index, Array]:
         """Return an order of places [n, D] by blocks, where each block begins, and the middles of blocks [b, D].

@@ -44,7 +44,7 @@ from xspline.labels.report.check import FitCheck
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
 from xspline.labels.uncertainty import Requested
-from xspline.residuals.assumptions import MOST
+from xspline.residuals.assumptions import FEWEST, MOST
 from xspline.solve import Penalty, Solution, as_penalty
 
 
@@ -94,10 +94,19 @@ class Field(FieldBase[Data]):
         """Return this field with a fine field beside the terms of each variable, as :func:`xspline.fit` makes it."""
         return replace(self, fits={name: replace(fit, fine=fine[name]) for name, fit in self.fits.items()})
 
-    def _as_robust(self, passes: int, settled: bool) -> Self:
-        """Return this field with how many passes over the data made it robust, and whether the weights settled."""
-        robust = {"passes": passes, "settled": settled}
-        return replace(self, fits={name: replace(fit, robust=robust) for name, fit in self.fits.items()})
+    def _as_robust(self, passes: int, settled: bool, plain: Self, equal: Mapping[str, bool]) -> Self:
+        """Return this field with how many passes over the data made it robust, and whether the weights settled.
+
+        It also keeps what share of the observations of a `plain` fit is left out, the largest over the batch, and
+        whether most values are `equal`.
+        """
+        fits = {}
+        for name, fit in self.fits.items():
+            count = plain.fits[name].total.count
+            shares = np.where(count >= FEWEST, 1 - fit.total.count / np.maximum(count, 1), 0.0)
+            told = {"left_out": float(np.max(shares, initial=0.0)), "equal": equal[name]}
+            fits[name] = replace(fit, robust={"passes": passes, "settled": settled, **told})
+        return replace(self, fits=fits)
 
     def _looked_at(self, observed: Mapping[str, Observations], *, warns: bool = True) -> Self:
         """Return this field with what a sample of its residuals says; warn of what is wrong."""

@@ -33,8 +33,8 @@ def distances(tree: cKDTree, values: Array, own: Index) -> tuple[Array, Index]:
 def apart(tree: cKDTree, values: Array, own: Index | None = None) -> Array:
     """Return how far observations are from the median of the nearest others, over what is usual.
 
-    Usual is the median of such distances over all that are looked at, or over the neighbours where that is larger, as
-    it is at fronts.
+    Usual is the median of such distances over all that are looked at, or the upper quartile over the neighbours where
+    that is larger, as it is at fronts, and at the ends of slopes, where only some neighbours have theirs on one side.
 
     The `tree` is as for `distances`; `own` [m] are those that are looked at, None for all. The result [m] is in
     standard deviations, as far as distances are normal.
@@ -46,6 +46,6 @@ def apart(tree: cKDTree, values: Array, own: Index | None = None) -> Array:
     around = np.where(near == own[:, None], np.nan, distance[near])
     known = np.isfinite(around).any(axis=1)
     local = np.zeros(own.size)
-    local[known] = np.nanmedian(around[known], axis=1)
+    local[known] = np.nanquantile(around[known], 0.75, axis=1)
     scale = np.maximum(usual, local) / MEDIAN
     return np.where(scale > 0, distance[own] / np.where(scale > 0, scale, 1.0), 0.0)

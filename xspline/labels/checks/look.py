@@ -26,6 +26,7 @@ from xspline.labels.read.targets import Target
 from xspline.residuals import assumptions
 from xspline.residuals.assumptions import FEWEST, MEDIAN, MOST, PARTS
 from xspline.residuals.screening import apart, distances
+from xspline.solve.smoothing.resolution import SEEN
 from xspline.spaces import Space
 
 Array = np.ndarray
@@ -55,11 +56,24 @@ def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
         for name in fit.space.names
     }
     largest, at = max(part.farthest(own) for part, own in zip(parts, errors, strict=True))
+    values = np.concatenate(
+        [part.data.values[np.isfinite(own)] for part, own in zip(parts, errors, strict=True)]
+    )
+    spread, is_rare = float(np.std(values.astype(np.float64))), values != np.median(values)
+    amounts = assumptions.mostly_equal(values) and is_rare.sum() >= FEWEST
+    seen = assumptions.tails(u[is_rare] if amounts else u, u, u.size)
+    # Values that one front or eddy moves are neighbours; gross errors are anywhere.
+    together = _correlated(
+        fit.space, parts, [np.where(np.abs(own) > assumptions.FAR, np.sign(own), own * 0) for own in errors]
+    )
     return {
-        **assumptions.tails(u, u, u.size),
+        **seen,
+        "skewed": seen["skewed"] or amounts,
+        "spoilt": seen["spoilt"] and not amounts and max(together.values(), default=0.0) < 1 / 2,
         "is_whole": len(boxes) == 1,
         "at": at,
-        "matters": largest > 3 * float(np.std(np.concatenate([part.values for part in parts]))),
+        "matters": largest > 3 * spread,
+        "visible": largest > SEEN * spread,
         "repeated": sum(part.repeated() for part in parts) + _repeated_labels(fit.space, observed),
         "correlated": _correlated(fit.space, parts, errors),
         "lasting": _lasting(fit, boxes, parts, errors),
@@ -317,7 +331,7 @@ def _of_neighbours(fit: Fit, fine: Fine) -> dict[str, Any]:
         return {}
     each = max(WITHHELD // 2 // len(members), 1)  # what tails are expected needs fewer than a calibration
     rng = np.random.default_rng(0)
-    usual, local, suspects, places, beyond, count = [], [], [], [], [], 0
+    usual, local, suspects, places, beyond, visible, count = [], [], [], [], [], [], 0
     alone = len(space.names) == 1
     cyclic = [n for n in space.names if alone or space.axis(n).kind == "time"]
     cycles = {name: list[float]() for name in cyclic}
@@ -336,13 +350,15 @@ def _of_neighbours(fit: Fit, fine: Fine) -> dict[str, Any]:
             x = member.coordinates[own, space.names.index(name)]
             cycles[name] = cycles[name] or assumptions.cycles(x, values[own])
         furthest = own[np.argsort(-apart(member.pyramid.trees[0], values, own), kind="stable")[:each]]
-        suspects.append(member.withheld(furthest))
+        expected, missed = member.withheld(furthest)
+        suspects.append(expected)
+        visible.append(np.abs(missed) > SEEN * values.std())
         places.append(member.coordinates[furthest])
         # A gross error is far from its neighbours, as no corner is, and from all values, as no front is.
         near = distances(member.pyramid.trees[0], values, furthest)[0]
         beyond.append(np.minimum(near, np.abs(values[furthest] - values.mean())) > 3 * values.std())
         # By local scales several gross errors side by side would pass for a lively place.
-        some, errors = sample[:each], member.withheld(sample[:each])
+        some, errors = sample[:each], member.withheld(sample[:each])[0]
         usual.append((member.coordinates[some], errors))
         local.append(errors / np.sqrt(member.local(member.pyramid.places[some], some)))
     largest = np.abs(np.concatenate(suspects))
@@ -363,6 +379,7 @@ def _of_neighbours(fit: Fit, fine: Fine) -> dict[str, Any]:
         "is_whole": count == sum(member.pyramid.count for member in members if member.inner is None),
         "at": f"that at {', '.join(labels)}",
         "matters": bool(np.concatenate(beyond)[farthest]),
+        "visible": bool(np.concatenate(visible)[farthest]),
         "repeated": repeated,
         "correlated": {},
         "cycles": {name: periods for name, periods in cycles.items() if periods},

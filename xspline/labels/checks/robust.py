@@ -18,9 +18,10 @@ from xspline.labels.fine.in_memory import places_of
 from xspline.labels.fit import Fit
 from xspline.labels.read.observations import Observations, is_lazily_indexed, storage_chunks
 from xspline.labels.read.targets import Target, target_chunks
-from xspline.residuals.assumptions import FAR, FEWEST, MEDIAN, SURELY
+from xspline.residuals.assumptions import FAR, FEWEST, MEDIAN, SURELY, mostly_equal
 from xspline.residuals.screening import apart, tree_of
 from xspline.solve.smoothing.choose import CLOSE
+from xspline.solve.smoothing.resolution import SEEN
 from xspline.spaces import Space
 
 Array = np.ndarray
@@ -40,16 +41,19 @@ def reweighted(solved: Solver, observed: list[Observations]) -> tuple[Field[Any]
     Residuals give weights, and weights a field, until the scale of residuals settles. Its `passes` say how often.
     """
     observed = [_readable(o) for o in observed]
-    weighted, before = observed, [np.nan] * len(observed)
+    weighted, before = observed, [xr.DataArray(np.nan)] * len(observed)
+    plain = None
     for passes in range(1, PASSES + 1):
         field = solved(weighted)
+        plain = plain or field
         scales = [_scale(o, field.fits[o.name]) for o in observed]
-        settled = all(np.all(abs(a - b) < CLOSE * a) for a, b in zip(scales, before, strict=True))
+        settled = all(bool(np.isclose(a, b, CLOSE, 0).all()) for a, b in zip(scales, before, strict=True))
         if settled or passes == PASSES:
             break
         weighted = [_weighted(o, field.fits[o.name], s) for o, s in zip(observed, scales, strict=True)]
         before = scales
-    return field._as_robust(passes, settled), weighted
+    equal = {o.name: bool(np.isinf(scale).any()) for o, scale in zip(observed, scales, strict=True)}
+    return field._as_robust(passes, settled, plain or field, equal), weighted
 
 
 def without_contradicted(
@@ -66,12 +70,16 @@ def without_contradicted(
         return [replace(o, data=o.data.where(xr.DataArray(~mark, dims=o.data.dims))) for o, mark in pairs]
 
     coarse = solved(observed, neighbours=False)
-    marked = [_suspicious(coarse.fits[o.name], o) for o in observed]
+    pairs = [_suspicious(coarse.fits[o.name], o) for o in observed]
+    marked, equal = (
+        [mark for mark, _ in pairs],
+        {o.name: own for o, (_, own) in zip(observed, pairs, strict=True)},
+    )
     field = solved(without(marked))
     wrong = [_contradicted(field.fits[o.name], o, mark) for o, mark in zip(observed, marked, strict=True)]
     if all(np.array_equal(a, b) for a, b in zip(wrong, marked, strict=True)):
-        return field._as_robust(2, True), without(marked)
-    return solved(without(wrong))._as_robust(3, True), without(wrong)
+        return field._as_robust(2, True, coarse, equal), without(marked)
+    return solved(without(wrong))._as_robust(3, True, coarse, equal), without(wrong)
 
 
 def _readable(observed: Observations) -> Observations:
@@ -88,17 +96,28 @@ def _readable(observed: Observations) -> Observations:
 def _scale(observed: Observations, fit: Fit) -> Any:
     """Return the standard deviation of residuals of weight 1 from their median size, over the batch.
 
-    Without a batch, from the boxes that :func:`xspline.labels.checks.look.look` looks at.
+    It is at least so large that what nobody sees beside the field keeps some weight; and infinite, with which all do,
+    where most values are equal. Without a batch, from the boxes that :func:`xspline.labels.checks.look.look` looks at.
     """
     batch = observed.arrangement.batch
     if batch:
         residual, root = _residual(observed, fit)
-        return (
-            abs(residual * root).median([dim for dim in residual.dims if dim not in batch]).compute() / MEDIAN
+        values = observed.data.drop_vars(observed.data.coords)
+    else:
+        parts = [Sample.of(fit, observed, box) for box in boxes_of(observed)]
+        read = [(part.residual[part.used], part.root[part.used], part.values) for part in parts]
+        residual, root, values = (
+            xr.DataArray(np.concatenate(own), dims="n") for own in zip(*read, strict=True)
         )
-    parts = [Sample.of(fit, observed, box) for box in boxes_of(observed)]
-    size = np.concatenate([np.abs(part.residual * part.root)[part.used] for part in parts])
-    return float(np.median(size)) / MEDIAN if size.size else math.nan
+        if not residual.size:
+            return xr.DataArray(np.nan)
+    over = [dim for dim in residual.dims if dim not in batch]
+    used = residual.notnull() & (root > 0)
+    residual, root, values = (own.where(used) for own in (residual, root, values))
+    least = SEEN / NONE * (values - residual).std(over) * root.median(over)
+    is_equal = 2 * (values == values.median(over)).sum(over) > used.sum(over)
+    usual = np.maximum(abs(residual * root).median(over) / MEDIAN, least)
+    return xr.where(is_equal, np.inf, usual).compute()
 
 
 def _weighted(observed: Observations, fit: Fit, scale: Any) -> Observations:
@@ -128,12 +147,18 @@ def _residual(observed: Observations, fit: Fit) -> tuple[xr.DataArray, xr.DataAr
 # ---- fields with neighbours
 
 
-def _suspicious(fit: Fit, observed: Observations) -> Array:
-    """Return which observations, in the order of the data, are far from all of their neighbours."""
+def _suspicious(fit: Fit, observed: Observations) -> tuple[Array, bool]:
+    """Return which observations, in the order of the data, are far from all of their neighbours.
+
+    None is where most values of a member are equal, and whether there is such a one comes second.
+    """
     sample = Sample.of(replace(fit, fine=None), observed, {dim: slice(None) for dim in observed.data.dims})
-    marked = np.zeros(sample.used.shape, bool)
+    marked, equal, all_values = np.zeros(sample.used.shape, bool), False, np.asarray(sample.data.values)
     places = places_of(fit.space)
     for where, points, values in _members(sample, fit.space, sample.used):
+        if len(values) and mostly_equal(all_values[where]):
+            equal = True
+            continue
         at, own = places(points), np.zeros(len(values), bool)
         # Where wrong values are neighbours, some stand out only after others are gone.
         while (kept := np.flatnonzero(~own)).size > FEWEST:
@@ -143,11 +168,11 @@ def _suspicious(fit: Fit, observed: Observations) -> Array:
                 break
             own[kept[far]] = True
         marked[where] = own
-    return marked
+    return marked, equal
 
 
 def _contradicted(fit: Fit, observed: Observations, marked: Array) -> Array:
-    """Return which of some observations a field contradicts that was fitted without them."""
+    """Return which of some observations a field contradicts, beyond what nobody sees, that was fitted without them."""
     sample = Sample.of(replace(fit, fine=None), observed, {dim: slice(None) for dim in observed.data.dims})
     wrong = np.zeros(marked.shape, bool)
     members = iter(fit.fine.members if fit.fine is not None else ())
@@ -161,7 +186,8 @@ def _contradicted(fit: Fit, observed: Observations, marked: Array) -> Array:
         # The noise is that of an observation of mean weight.
         weights = sample.root[where] ** 2 / np.mean(sample.root[others] ** 2)
         expected = np.sqrt(predicted.variance + member.noise * predicted.relative_noise / weights)
-        wrong[where] = np.abs(values - predicted.mean) > SURELY * expected
+        least = SEEN * float(np.std(np.asarray(sample.data.values)[others]))
+        wrong[where] = np.abs(values - predicted.mean) > np.maximum(SURELY * expected, least)
     return wrong
 
 

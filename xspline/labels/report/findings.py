@@ -33,11 +33,15 @@ from xspline.sums import Tally
 
 #: Times the limit of what errors show from which the largest residual is worth a warning, so that tails are none.
 CERTAIN = 2.0
+#: What to do with values that are skewed or mostly equal.
+APART = "fit logarithms, or amounts apart from zeros"
 
 
 def concerns(fit: Fit) -> list[Finding]:
     """Return what is not fine, as far as it is known without further computation."""
-    known = [] if fit.is_lazy else [*_of_choice(fit), *_left_out(fit), *_long_gaps(fit), *_errors(fit)]
+    if fit.is_lazy:
+        return []
+    known = [*_of_choice(fit), *_robust(fit), *_left_out(fit), *_long_gaps(fit), *_errors(fit)]
     return [finding for finding in known if finding.advice]
 
 
@@ -277,11 +281,26 @@ def _residual(fit: Fit) -> Iterator[Finding]:
 
 
 def _robust(fit: Fit) -> Iterator[Finding]:
-    """How often a robust fit went over the data."""
-    if fit.robust:
-        unsettled = "its weights still changed: look at what the data hold so much of"
-        advice = "" if fit.robust["settled"] else unsettled
-        yield Finding("robust", f"gross errors were kept out in {fit.robust['passes']} passes", advice)
+    """How often a robust fit went over the data, and whether it left out more than gross errors use to be."""
+    if not fit.robust:
+        return
+    unsettled = "its weights still changed: look at what the data hold so much of"
+    advice = "" if fit.robust["settled"] else unsettled
+    yield Finding("robust", f"gross errors were kept out in {fit.robust['passes']} passes", advice)
+    if fit.robust.get("equal"):
+        text = (
+            "most values are equal, so that residuals do not tell errors from true values: none was left out"
+        )
+        yield Finding("robust", text, f"drop what is wrong; {APART}", warns=True)
+    elif fit.robust.get("left_out", 0.0) > 0.1:
+        which = " of one of the fields" if math.prod(fit.variable.batch_shape) > 1 else ""
+        share = f"{fit.robust['left_out']:.0%} of the values{which}"
+        text = f"robust=True left out {share}, more than gross errors use to be"
+        advice = "they may be true, where values are skewed or the functions cannot follow them: compare robust=False"
+        yield Finding("robust", text, advice, warns=True)
+    elif fit.residuals.get("skewed"):
+        text = "residuals are skewed, so that robust=True takes the longer tail for errors, and the field is biased"
+        yield Finding("robust", text, APART, warns=True)
 
 
 def _long_gaps(fit: Fit) -> Iterator[Finding]:
@@ -402,24 +421,36 @@ def _correlation(fit: Fit, correlated: Mapping[str, float]) -> Finding:
 
 
 def _gross(fit: Fit, seen: Mapping[str, Any]) -> Iterator[Finding]:
-    """Gross errors and heavy tails; robust fits take holders as alike."""
+    """Gross errors and heavy tails; old files do not know all that is asked, and robust fits take holders as alike."""
+    is_robust = bool(fit.robust)
     of = "" if seen["is_whole"] else " in a sample"
-    if seen["far"]:
+    skewed = seen.get("skewed", False)
+    spoilt = seen["matters"] and seen.get("spoilt", False) and not is_robust
+    dropped = "look at them, and drop what is wrong"
+    advice = dropped if skewed or is_robust or fit.levels else f"{dropped}, or fit(robust=True)"
+    if not seen.get("visible", True):
+        text = f"the largest residual of {seen['count']:,} values{of} is not seen beside them"
+        yield Finding("errors", text)
+    elif seen["far"]:
         text = (
             f"{seen['far']} of {seen['count']:,} values{of} are up to {seen['largest']:.3g} standard deviations away, "
             f"where {seen['limit']:.2g} is the most to expect; {seen['at']}"
         )
-        advice = "look at them, and drop what is wrong" + ("" if fit.levels else ", or fit(robust=True)")
-        yield Finding(
-            "outliers", text, advice, warns=seen["matters"] and seen["largest"] > CERTAIN * seen["limit"]
-        )
+        is_certain = seen["matters"] and seen["largest"] > CERTAIN * seen["limit"]
+        yield Finding("outliers", text, advice, warns=is_certain or spoilt)
     elif seen["tails"] > 0:
-        share = (
-            f"{seen['tails']:.2g} of residuals{of} are beyond 3 standard deviations, of normal errors .0027"
-        )
-        text = f"{share}, and the largest is {seen['largest']:.3g}; {seen['at']}"
-        nearer = "look at the largest" if fit.levels else "fit(robust=True) is nearer"
-        yield Finding("tails", text, f"errors have heavy tails, or some are gross: {nearer}")
+        share = f"{seen['tails']:.2g} of residuals{of} are beyond 3 standard deviations"
+        text = f"{share}, of normal errors .0027, and the largest is {seen['largest']:.3g}; {seen['at']}"
+        if spoilt:
+            text = f"{text}; they make most of the variance"
+        elif is_robust:
+            advice = ""  # they count less already
+        elif skewed:
+            advice = f"values are skewed or mostly equal, of which robust=True would bias the field: {APART}"
+        else:
+            nearer = "look at the largest" if fit.levels else "fit(robust=True) is nearer"
+            advice = f"errors have heavy tails, or some are gross: {nearer}"
+        yield Finding("tails", text, advice, warns=spoilt)
     else:
         yield Finding(
             "errors", f"{seen['count']:,} values{of} are no farther from the field than normal errors are"
