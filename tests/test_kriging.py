@@ -219,7 +219,9 @@ def test_a_search_ends_where_another_does_and_above_the_noise_of_rounding() -> N
     for least in (-np.inf, -2.0):
         prior = Prior.over(np.ones(1), np.full(1, 150.0), Places(1), 1, SMOOTHEST, least, False)
         first, second = (prior.search(windows, start, ENOUGH[1]).x for start in prior.starts)
-        np.testing.assert_allclose(first, second, rtol=0, atol=3e-3)  # 0.03 by the threshold of other searches
+        np.testing.assert_allclose(
+            first, second, rtol=0, atol=3e-3
+        )  # 0.03 by the threshold of other searches
         assert (first[-1] == least) == (least == -2)
 
 

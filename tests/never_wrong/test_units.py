@@ -145,7 +145,7 @@ def test_parts_read_in_different_units_do_not_merge() -> None:
 @pytest.mark.parametrize("other", ["metres", ""])
 def test_one_unit_under_two_names_and_none_at_all_merge(other: str) -> None:
     space = xs.Space({"z": xs.BSpline(20, domain=(0, 3000))})
-    parts = [profile(units=u).spline.statistics(space, holder=u or "none") for u in ("m", other)]
+    parts = [(profile(units=u) + len(u)).spline.statistics(space, holder=u or "none") for u in ("m", other)]
     assert xs.merge(parts).count == 2 * DEPTHS.size
 
 
