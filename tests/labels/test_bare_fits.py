@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from scipy import signal
+from scipy.ndimage import gaussian_filter
 
 import xspline as xs
 from tests import scatter
@@ -241,3 +242,20 @@ def test_labels_in_float32_have_ends_in_float64_too(bases: dict[str, int]) -> No
     field = stored.spline.fit(**bases, penalty=0.0 if bases else None)
     np.testing.assert_allclose(field.predict(data), data, atol=0.02)
     assert field.predict(lat=[0.1 - 1e-6, 0.9 + 1e-6], lon=[0.0]).isnull().all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [30, 40])
+def test_units_of_coordinates_choose_no_neighbours(size: int) -> None:
+    """Rounding errors chose among neighbours that are as far: predictions differed by 0.04 of an error bar."""
+    rng = np.random.default_rng(0)
+    label = np.arange(float(size))
+    values = gaussian_filter(rng.normal(size=(size, size)), 2) + 0.03 * rng.normal(size=(size, size))
+    fitted = []
+    for own in (label, 0.3048 * label, 1e4 + label):
+        field = xr.DataArray(values, {"y": own, "x": own}, ("y", "x"), name="u").spline.fit()
+        fitted.append(field.predict(stderr=True))
+    first, *others = fitted
+    for other in others:
+        for name in ("u", "u_stderr"):
+            assert (np.abs(other[name].values - first[name].values) / first.u_stderr.values).max() < 1e-5

@@ -233,8 +233,8 @@ class Nearby:
             return functions(self.coordinates)
         if self.sampled is not None:
             nearest = np.arange(1, max(len(self.sampled) // cells.values.size, 1) + 1)
-            tree = cKDTree(self.places(self.sampled) / p.metric)
-            near = tree.query(cells.places / p.metric, nearest)[1]
+            tree = cKDTree(p.grid.in_widths(self.places(self.sampled)))
+            near = tree.query(p.grid.in_widths(cells.places), nearest)[1]
             return np.asarray(functions(self.sampled)[near].mean(axis=1))
         shuffled = np.random.default_rng(0).permutation(p.count)
         own = number[shuffled]
@@ -319,7 +319,9 @@ class Nearby:
 
     def distances(self, coordinates: Array) -> Array:
         """Return the distance of places from the nearest observation, in widths of a cell of one observation."""
-        return np.asarray(self.pyramid.trees[0].query(self.places(coordinates) / self.pyramid.metric)[0])
+        return np.asarray(
+            self.pyramid.trees[0].query(self.pyramid.grid.in_widths(self.places(coordinates)))[0]
+        )
 
     def withheld(self, own: Index) -> tuple[Array, Array]:
         """Return errors of observations, each predicted from all others, over what is expected, and as they are."""
@@ -349,13 +351,13 @@ class Nearby:
         while left.size:
             corners = np.floor((at[left] - origin) / (width * metric) + CORNER)
             index, block = np.unique(corners, axis=0, return_inverse=True)
-            centres, block = (index + 0.5 - CORNER) * width + origin / metric, block.ravel()
-            reach = tree.query(centres, [NEIGHBOURS[0]])[0][:, 0]
+            centres, block = (index + 0.5 - CORNER) * width * metric + origin, block.ravel()
+            reach = tree.query(self.pyramid.grid.in_widths(centres), [NEIGHBOURS[0]])[0][:, 0]
             whole = (width * math.sqrt(d) / 2 <= math.sqrt(SHARED) * reach) | (reach == 0)
             order = left[np.argsort(block, kind="stable")]
             blocks = np.split(order, np.cumsum(np.bincount(block, minlength=len(index)))[:-1])
             parts += [blocks[i] for i in np.flatnonzero(whole)]
-            middles.append(centres[whole] * metric)
+            middles.append(centres[whole])
             left, width = left[~whole[block]], width / 2
         starts = np.cumsum([0, *(part.size for part in parts)])
         return np.concatenate(parts), starts, np.concatenate(middles)
@@ -365,7 +367,7 @@ class Nearby:
         """The width of the largest blocks: that on a complete grid, doubled while observations reach twice as far."""
         p, d, doublings = self.pyramid, self.places.coordinates, 0
         if math.isinf(p.reach):  # tiles do not know the observations of each other
-            some = p.places[: p.count : p.count // DENSE] / p.metric
+            some = p.grid.in_widths(p.places[: p.count : p.count // DENSE])
             reach = float(np.median(p.trees[0].query(some, [NEIGHBOURS[0]])[0]))
             doublings = math.floor(math.log2(max(reach / (2 * _radius(NEIGHBOURS[0], d)), 1.0)))
         return block_width(d) * 2.0**doublings
