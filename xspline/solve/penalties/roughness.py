@@ -172,6 +172,7 @@ class Roughness(Penalty):
     >>> import numpy as np, xarray as xr
     >>> lat, lon = np.arange(-87.5, 90, 5), np.arange(0, 360, 10.0)
     >>> hills = np.sin(np.deg2rad(lat))[:, None] + np.cos(np.deg2rad(lat))[:, None] * np.sin(np.deg2rad(lon))
+    >>> hills += np.random.default_rng(0).normal(0, 0.1, hills.shape)
     >>> data = xr.DataArray(hills, {"lat": lat, "lon": lon}, name="height")
     >>> field = data.spline.fit(
     ...     lat=xs.BSpline(16, domain=(-90, 90)), lon=18, penalty=xs.Roughness("reml", geometry="sphere")
