@@ -53,7 +53,7 @@ def space_of(cells: int) -> xs.Space:
 
 
 def head(block: Block, count: int) -> Block:
-    return Block(block.values[:count], tuple(x[:count] for x in block.coordinates), reference=0.0)
+    return Block(block.values[:count], tuple(x[:count] for x in block.coordinates))
 
 
 def sparse_rows(block: Block, space: xs.Space) -> scipy.sparse.csr_array:
