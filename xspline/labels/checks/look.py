@@ -62,14 +62,10 @@ def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
     spread, is_rare = float(np.std(values.astype(np.float64))), values != np.median(values)
     amounts = assumptions.mostly_equal(values) and is_rare.sum() >= FEWEST
     seen = assumptions.tails(u[is_rare] if amounts else u, u, u.size)
-    # Values that one front or eddy moves are neighbours; gross errors are anywhere.
-    together = _correlated(
-        fit.space, parts, [np.where(np.abs(own) > assumptions.FAR, np.sign(own), own * 0) for own in errors]
-    )
     return {
         **seen,
         "skewed": seen["skewed"] or amounts,
-        "spoilt": seen["spoilt"] and not amounts and max(together.values(), default=0.0) < 1 / 2,
+        "spoilt": seen["spoilt"] and not amounts and not _far_are_neighbours(fit.space, parts, errors),
         "is_whole": len(boxes) == 1,
         "at": at,
         "matters": largest > 3 * spread,
@@ -308,6 +304,12 @@ def _correlated(space: Space, parts: list[Sample], errors: list[Array]) -> dict[
     values = {name: assumptions.correlation(own) for name, own in pairs.items()}
     most = max(values.values(), default=0.0)
     return {name: value for name, value in values.items() if value and (value == most or not of_points)}
+
+
+def _far_are_neighbours(space: Space, parts: list[Sample], errors: list[Array]) -> bool:
+    """Return whether far residuals are neighbours, as a front or an eddy leaves them; gross errors are anywhere."""
+    far = [np.where(np.abs(own) > assumptions.FAR, np.sign(own), own * 0) for own in errors]
+    return max(_correlated(space, parts, far).values(), default=0.0) >= 1 / 2
 
 
 def _lasting(fit: Fit, boxes: list[dict[Hashable, slice]], parts: list[Sample], errors: list[Array]) -> float:

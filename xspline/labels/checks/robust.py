@@ -70,11 +70,9 @@ def without_contradicted(
         return [replace(o, data=o.data.where(xr.DataArray(~mark, dims=o.data.dims))) for o, mark in pairs]
 
     coarse = solved(observed, neighbours=False)
-    pairs = [_suspicious(coarse.fits[o.name], o) for o in observed]
-    marked, equal = (
-        [mark for mark, _ in pairs],
-        {o.name: own for o, (_, own) in zip(observed, pairs, strict=True)},
-    )
+    looked_at = {o.name: _suspicious(coarse.fits[o.name], o) for o in observed}
+    marked = [mark for mark, _ in looked_at.values()]
+    equal = {name: is_equal for name, (_, is_equal) in looked_at.items()}
     field = solved(without(marked))
     wrong = [_contradicted(field.fits[o.name], o, mark) for o, mark in zip(observed, marked, strict=True)]
     if all(np.array_equal(a, b) for a, b in zip(wrong, marked, strict=True)):
