@@ -84,23 +84,6 @@ def test_the_likeliest_model_does_not_depend_on_units() -> None:
 
 
 @pytest.mark.slow
-def test_units_of_coordinates_change_little_of_an_error_bar() -> None:
-    """Cells and blocks go with the range of the data; the rest is which of equally near neighbours is taken."""
-    rng, x = np.random.default_rng(0), np.arange(40.0)
-    values = np.sin(x[:, None] / 6) * np.cos(x / 4) + 0.3 * rng.standard_normal((40, 40))
-    values[rng.random(values.shape) < 0.2] = np.nan
-    found = []
-    for scale, start in ((1.0, 0.0), (0.3048, 0.0), (1e-3, 1e4), (1e5, -7e5)):
-        y = start + scale * x
-        data = xr.DataArray(values, {"x": x, "y": y}, ("x", "y"), "u")
-        found.append(data.spline.fit().predict(data, stderr=True))
-    first, *others = (own.drop_vars("y") for own in found)
-    for other in others:
-        assert float(np.max(np.abs(other.u - first.u) / first.u_stderr)) < 0.05
-        np.testing.assert_allclose(other.u_stderr, first.u_stderr, rtol=0.01)
-
-
-@pytest.mark.slow
 def test_errors_are_calibrated_where_neighbours_are_calm_and_where_they_are_not() -> None:
     """Fronts beside calm water: the model of both has errors too short there and too long here."""
     x, rng = np.arange(50.0), np.random.default_rng(0)

@@ -222,8 +222,8 @@ def test_bands_of_terms_derivatives_and_the_jackknife(field: xs.Field) -> None:
 @pytest.mark.filterwarnings("ignore::xspline.FitWarning")  # one search in 800 does not converge
 @pytest.mark.parametrize("name", list(intervals.CURVES)[1:4:2])
 def test_bands_hold_whole_curves(name: str) -> None:
-    held = [intervals.curve(name, seed)[1] for seed in range(100)]
-    tolerance = scatter.FIVE * scatter.of_share(0.95, 100)
+    held = [intervals.curve(name, seed)[1] for seed in range(60)]
+    tolerance = scatter.FIVE * scatter.of_share(0.95, 60)
     assert 0.93 - tolerance <= np.mean(held) <= 0.97 + tolerance
 
 
@@ -295,7 +295,7 @@ def test_significance_is_by_the_procedures_of_their_authors() -> None:
 @pytest.mark.simulation
 @pytest.mark.parametrize("name", ["a fit for each pixel", "a fit for each pixel, errors alike in space"])
 def test_false_discoveries_are_as_few_as_asked(name: str) -> None:
-    rates = np.array([intervals.discoveries(name, seed) for seed in range(100)])[:, 1:, 0]
+    rates = np.array([intervals.discoveries(name, seed) for seed in range(60)])[:, 1:, 0]
     for own in rates.T:
         assert own.mean() <= intervals.RATE + scatter.FIVE * scatter.of_mean(own)
 

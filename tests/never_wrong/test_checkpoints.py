@@ -238,4 +238,4 @@ def race(folder: Path, kind: str, pairs: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["same", "other"])
 def test_racing_runs_neither_fail_nor_mix(tmp_path: Path, kind: str) -> None:
-    race(tmp_path, kind, 10)
+    race(tmp_path, kind, 6)

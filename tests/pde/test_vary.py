@@ -239,7 +239,7 @@ def test_too_few_functions_are_seen() -> None:
 @pytest.mark.slow
 def test_intervals_cover_all_of_the_domain() -> None:
     case = varying.medium(periodic=True)
-    coverage = varying.replicates(case, 0.01, 20).coverage
+    coverage = varying.replicates(case, 0.01, 12).coverage
     # Places between which a function of D lies are about independent.
-    tolerance = scatter.FIVE * scatter.of_share(0.95, 20 * case.functions)
+    tolerance = scatter.FIVE * scatter.of_share(0.95, 12 * case.functions)
     assert coverage == pytest.approx(0.95, abs=tolerance)
