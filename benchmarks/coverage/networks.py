@@ -77,4 +77,6 @@ def rows(replicates: int, months: int) -> Iterator[tuple[object, ...]]:
 
 
 def tables(replicates: int, *, quick: bool) -> None:
-    measure.table("coverage of withheld stations", HEADER, rows(max(replicates // 8, 1), 24 if quick else MONTHS))
+    measure.table(
+        "coverage of withheld stations", HEADER, rows(max(replicates // 8, 1), 24 if quick else MONTHS)
+    )
