@@ -67,3 +67,20 @@ def test_an_altimetry_product(data_dir: Path) -> None:
     field = adt.spline.fit()
     check(field, adt, 0.99)
     assert set(field.space.shape) == {1}  # ten days have no season: the coarse field is the mean
+
+
+@pytest.mark.slow
+def test_between_the_labels_of_a_coarse_grid(data_dir: Path) -> None:
+    """A part of the field was as long as a sixth of a label, and there was nothing of it between two rows."""
+    whole = xr.open_dataset(data_dir / "ersst_v5_2010_2020.nc").sst.sel(
+        lat=slice(10, -10), lon=slice(180, 260)
+    )
+    whole = whole[:60].load()
+    seen = whole[:, ::2, ::4]
+    field = seen.spline.fit()
+    lengths = field.summary().fine_length_in_labels.sel(along=["lat", "lon"])
+    assert float(lengths.min()) > 0.99
+    at = {"lat": whole.lat, "lon": whole.lon}
+    off = {"bare": field.predict(whole) - whole, "linear": seen.interp(at) - whole}
+    rmse = {name: float(np.sqrt((own**2).mean())) for name, own in off.items()}
+    assert rmse["bare"] < rmse["linear"], rmse

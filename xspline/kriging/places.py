@@ -47,6 +47,7 @@ class Places:
     tube: float = 0.0
     # of each coordinate along which labels are counted: its number, some labels, and where these are placed
     counted: tuple[tuple[int, Sequence[float], Sequence[float]], ...] = ()
+    resolved: Sequence[float] = ()  # how long the field is at least along each length, if that is known
 
     @classmethod
     def over(
@@ -99,6 +100,20 @@ class Places:
         up = np.cos(tilt) * north - np.sin(tilt) * outward
         return np.stack([*(np.degrees(axis) for axis in (away, east, up)), *axes], axis=1)
 
+    def on_grid(self, steps: Array, resolved: Sequence[bool]) -> Places:
+        """Return the places of a grid, whose labels resolve the field along some coordinates.
+
+        Lengths of the field are at least the distances of labels there, `steps` [d]. The likelihood does not tell a
+        shorter length from none: each row of a map of years may have a spike of its own, and there is nothing between.
+        """
+        least = np.where(resolved, steps, 0.0)
+        own = [float(least[j]) for j in self.others]
+        if self.latitude is not None and self.longitude is not None:
+            north, east = self.degrees * least[[self.latitude, self.longitude]]
+            east *= math.cos(math.radians(self.centre[0]))
+            own = [float(min(north, east) if self.is_round else east), float(north), *own]
+        return replace(self, resolved=own)
+
     def counting(self, x: Array, steps: Array, candidates: Sequence[int]) -> Places:
         """Return the places where labels are counted along those of some coordinates that have uneven ones.
 
@@ -141,6 +156,13 @@ class Places:
         about = np.sum((values - means[pole]) ** 2)
         follow = max(np.sum(steps**2), np.finfo(float).eps * np.sum(values**2)) < about
         return replace(self, tube=TUBE) if follow else self
+
+    def beside_poles(self, x: Array) -> list[Places]:
+        """Return the places with tubes, if latitudes end beside a pole, where it is not seen what follows longitude."""
+        if self.latitude is None or self.tube or not self.is_round:
+            return []
+        highest = self.degrees * float(np.abs(x[:, self.latitude]).max())
+        return [replace(self, tube=TUBE)] if 90 - TUBE / 2 < highest < 90 else []
 
     def around(self, lower: Array, upper: Array, widths: Array) -> tuple[Array, Array]:
         """Return the range of coordinates [d] of all places that are within some widths [D] of those of a range.

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from xspline.kriging.likelihood import Windows
@@ -30,8 +29,6 @@ LOOSE = (1.0, 1.5, 0.8, 3.0, 1.5)
 STARTS = ((0.5, 0.01), (3.0, 0.05))
 #: By how much lengths of two scales start apart from those of one.
 APART = ((0.5, 4.0), (0.2, 1.0), (0.1, 1.0))
-#: Logarithm of the largest ratio of the lengths along the axis of a sphere and across it.
-FLAT = 4.0
 #: Gain in log likelihood that each parameter of a second scale must bring.
 WORTH = 2.0
 #: Steps of a search at most.
@@ -57,14 +54,16 @@ class Evaluated(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What is likely of the logarithms of the parameters before data are seen: normal, within bounds."""
+    """What is likely of the logarithms of the parameters before data are seen: normal, within bounds.
+
+    On a sphere the ratio of the length along its axis to that across it is independent of the latter, not the length.
+    """
 
     mean: Array  # [parameters]
-    deviation: Array  # [parameters]
+    root: Array  # [parameters, parameters], of their covariance, a lower triangle
     low: Array  # [parameters]
     high: Array  # [parameters]
-    # [model parameters, parameters], the logarithms of the parameters of the model are sums of these: of axes
-    # that share a length there is one, and the length along the axis of a sphere is relative to that across it
+    # [model parameters, parameters], 1 where a parameter of the model is this one: axes may share a length
     parts: Array
     scales: int
     lengths: int  # how many there are of each scale
@@ -88,14 +87,13 @@ class Prior:
         axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]
         short = np.log([metric[own].mean() for own in axes])
         long = np.maximum(np.log([max(span[own].max(), 1e-300) for own in axes]), short)
+        resolved = np.log(np.maximum(places.resolved or np.zeros(len(axes)), 1e-300))
         rows = []
         for q in range(scales):
             share = (q + 1) / (scales + 1)
             middle = (1 - share) * short + share * long
-            own = [(m, LOOSE[0], a - 0.5, b + 3.5) for m, a, b in zip(middle, short, long, strict=True)]
-            if places.on_sphere:
-                own[1] = (middle[1] - middle[0], LOOSE[0], -FLAT, 0.0 if places.is_round else FLAT)
-            rows += own
+            bounds = zip(middle, short, long, resolved, strict=True)
+            rows += [(max(m, c), LOOSE[0], max(a - 0.5, c), b + 3.5) for m, a, b, c in bounds]
         rows += [(-math.log(scales), LOOSE[1], -12.0, 3.0)] * scales
         for q in range(scales):
             rough = ROUGHEST if q == 0 else SLOPED
@@ -106,23 +104,17 @@ class Prior:
         )
         mean, deviation, low, high = np.array(rows).T
         free, all_axes = len(axes), links.size
-        parts = np.zeros((scales * all_axes + 2 * scales + 1, len(rows)))
+        parts, root = np.zeros((scales * all_axes + 2 * scales + 1, len(rows))), np.diag(deviation)
         for q in range(scales):
             parts[q * all_axes + np.arange(all_axes), q * free + links] = 1
             if places.on_sphere:
-                parts[q * all_axes + np.flatnonzero(links == 1), q * free] = 1
+                root[q * free + 1, q * free] = LOOSE[0]
         parts[scales * all_axes :, scales * free :] = np.eye(2 * scales + 1)
-        return cls(mean, deviation, low, high, parts, scales, free)
+        return cls(mean, root, low, high, parts, scales, free)
 
     def model(self, x: Array) -> Model:
         """Return the model of free parameters."""
         return Model.of(self.parts @ x, self.scales, (len(self.parts) - 2 * self.scales - 1) // self.scales)
-
-    @property
-    def is_length(self) -> NDArray[np.bool_]:
-        """Of the parameters of the lengths of one scale, which are lengths and no ratios."""
-        relative = self.parts.sum(axis=1) > 1
-        return ~self.parts[relative][:, : self.lengths].any(axis=0) | (np.arange(self.lengths) == 0)
 
     @property
     def starts(self) -> list[Array]:
@@ -137,9 +129,10 @@ class Prior:
     def _at(self, x: Array, windows: Windows) -> Evaluated:
         """Return −log of likelihood times prior of parameters, its gradient, and the average information."""
         value, gradient, information = windows.value_and_derivatives(self.model(x))
-        away = (x - self.mean) / self.deviation
-        gradient = self.parts.T @ gradient + away / self.deviation
-        information = self.parts.T @ information @ self.parts + np.diag(1 / self.deviation**2)
+        inverse = np.linalg.inv(self.root)
+        away = inverse @ (x - self.mean)
+        gradient = self.parts.T @ gradient + inverse.T @ away
+        information = self.parts.T @ information @ self.parts + inverse.T @ inverse
         return Evaluated(x, value + 0.5 * float(away @ away), gradient, information)
 
     def search(self, windows: Windows, start: Array, enough: float = ENOUGH[0]) -> Evaluated:
@@ -150,7 +143,7 @@ class Prior:
         """
         found, radius = self._at(np.clip(start, self.low, self.high), windows), 1.0
         for _ in range(STEPS):
-            reach = radius * self.deviation
+            reach = radius * np.diagonal(self.root)
             low, high = np.maximum(self.low - found.x, -reach), np.minimum(self.high - found.x, reach)
             step = _lowest(found.gradient, found.information, low, high)
             promised = -float(found.gradient @ step + 0.5 * step @ found.information @ step)
@@ -158,7 +151,7 @@ class Prior:
                 # Taken unseen, so that parameters do not hang on which side of this the search ended.
                 return found._replace(x=np.clip(found.x + step, self.low, self.high))
             trial = self._at(np.clip(found.x + step, self.low, self.high), windows)
-            length = float(np.max(np.abs(step) / self.deviation))
+            length = float(np.max(np.abs(step) / np.diagonal(self.root)))
             radius = max(radius, 2 * length) if found.value - trial.value > promised / 2 else length / 3
             found = min(found, trial, key=lambda point: point.value)
         return found
@@ -169,7 +162,7 @@ class Prior:
         Quasi-random draws, with the likelihood of each as its weight.
         """
         z = _normal_draws(DRAWN, self.mean.size)
-        points = np.clip(self.mean + self.deviation * z, self.low, self.high)
+        points = np.clip(self.mean + z @ self.root.T, self.low, self.high)
         models = [self.model(x) for x in points]
         return _weighted(models, -np.array([windows.value(model) for model in models]))
 
@@ -179,7 +172,7 @@ class Prior:
         z = _normal_draws(DRAWN_AROUND, best.x.size)
         points = np.clip(best.x + z @ (vectors / np.sqrt(values)).T, self.low, self.high)
         models = [self.model(x) for x in points]
-        away = (points - self.mean) / self.deviation
+        away = np.linalg.solve(self.root, (points - self.mean).T).T
         likely = -np.array([windows.value(model) for model in models])
         return _weighted(models, likely + 0.5 * np.sum(z * z - away * away, axis=1))
 
@@ -234,7 +227,7 @@ def likeliest(
     else:
         own, rest = likely.x[:lengths], likely.x[lengths:]
         halves = np.concatenate([np.repeat(rest[:1] - math.log(2), 2), np.repeat(rest[1:2], 2), rest[2:]])
-        scales = [[own + single.is_length * math.log(x) for x in pair] for pair in APART]
+        scales = [[own + math.log(x) for x in pair] for pair in APART]
         starts = [np.concatenate([*pair, halves]) for pair in scales]
         both = first(double, starts)
         # What is seen across gaps has slopes. Where neither is longer along all coordinates, either may be rough.

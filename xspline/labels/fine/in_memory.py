@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +75,8 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     rows_of = functools.partial(fitted_rows, fit.space)
     numbers = [j for j, name in enumerate(fit.space.names) if fit.space.axis(name).kind == "number"]
     counting = left.places.counting(left.members[0].coordinates, left.steps, numbers)
-    ways = (left.places, counting) if counting.counted else (left.places,)
+    ways = [left.places, *left.places.beside_poles(left.members[0].coordinates)]
+    ways += [counting] if counting.counted else []
     places = fitting.likelier(left.members[0], ways, rows_of)
     fields = iter(fitting.fit(left.members, places, left.steps, rows_of, left.least_noise, windows))
     return Fine(tuple(next(fields) if k else None for k in left.enough), fit.space.names)
@@ -123,9 +125,18 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
     places = places_of(space).with_tubes(parts[0].coordinates, parts[0].values)
     labels = parts[0].coordinates.T
     steps = np.array([_step(x, len(labels), is_alone=own) for x, own in zip(labels, alone, strict=True)])
-    return Left(
-        parts, places, steps, [member is not None for member in each], rounding(np.concatenate(known))
-    )
+    places = on_grid(places, space, steps, alone)
+    enough = [member is not None for member in each]
+    return Left(parts, places, steps, enough, rounding(np.concatenate(known)))
+
+
+def on_grid(places: Places, space: Space, steps: Array, alone: Sequence[bool]) -> Places:
+    """Return places whose labels resolve the field along coordinates of space that have dimensions `alone`.
+
+    Months may tell nothing of each other, as weather does; and of a single coordinate noise is all that is so short.
+    """
+    in_space = [space.axis(name).kind == "number" and len(space.names) > 1 for name in space.names]
+    return places.on_grid(steps, [a and b for a, b in zip(in_space, alone, strict=True)])
 
 
 def places_of(space: Space) -> Places:

@@ -23,7 +23,7 @@ from xspline.kriging.pyramid import WIDER, Grid, Level, Pyramid, coarser, metric
 from xspline.labels import evaluation
 from xspline.labels.fine import in_memory
 from xspline.labels.fine.field import Array, Fine
-from xspline.labels.fine.in_memory import MOST_VALUES, places_of, rounding, step_of
+from xspline.labels.fine.in_memory import MOST_VALUES, on_grid, places_of, rounding, step_of
 from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
@@ -341,7 +341,9 @@ def _stored(observed: Observations, fit: Fit) -> Stored:
         labels[axis] = np.asarray(x)
         order.append(axis)
     stored = Stored(residual, weights, tuple(labels), tuple(order), places_of(space))
-    return replace(stored, places=_with_tubes(stored))
+    steps = np.array([step_of(x) for x in stored.along])
+    places = on_grid(_with_tubes(stored), space, steps, [True] * len(steps))
+    return replace(stored, places=places)
 
 
 def _with_tubes(stored: Stored) -> Places:
