@@ -270,5 +270,17 @@ def test_tails_without_gross_errors_do_not_warn(kind: str) -> None:
             "rough": lambda rng=rng: np.cumsum(rng.standard_normal(800)),
         }
         data = series(drawn[kind]())
-        _, told = alone(lambda data=data: data.spline.fit(x=12))
+        field, told = alone(lambda data=data: data.spline.fit(x=12))
         assert not [text for text in told if "standard deviations" in text]
+        if kind in ("laplace", "student"):
+            assert not subjects(field) & {"tails", "outliers"}, "a robust fit is hardly nearer"
+
+
+def test_errors_that_grow_with_the_value_ask_for_logarithms() -> None:
+    """As those of concentrations do; a robust fit would take the largest values for errors."""
+    x, rng = np.linspace(0, 6, 30), np.random.default_rng(0)
+    logarithm = 2 * np.sin(x)[:, None] * np.cos(x) + 0.5 * rng.standard_normal((30, 30))
+    data = xr.DataArray(logarithm, {"x": x, "y": x}, ("x", "y"), "chl")
+    field, _ = alone(lambda: np.exp(data).spline.fit())
+    assert "errors grow with the value" in str(field.check()) and "fit logarithms" in str(field.check())
+    assert "fit logarithms" not in str(data.spline.fit().check())

@@ -360,12 +360,11 @@ def _of_neighbours(fit: Fit, fine: Fine) -> dict[str, Any]:
         near = distances(member.pyramid.trees[0], values, furthest)[0]
         beyond.append(np.minimum(near, np.abs(values[furthest] - values.mean())) > 3 * values.std())
         # By local scales several gross errors side by side would pass for a lively place.
-        some, errors = sample[:each], member.withheld(sample[:each])[0]
-        usual.append((member.coordinates[some], errors))
+        some, (errors, off) = sample[:each], member.withheld(sample[:each])
+        usual.append((member.coordinates[some], errors, np.abs(off), values[some] - off))
         local.append(errors / np.sqrt(member.local(member.pyramid.places[some], some)))
     largest = np.abs(np.concatenate(suspects))
-    u = np.concatenate([errors for _, errors in usual])
-    at = np.concatenate([x for x, _ in usual])
+    at, u, missed, predicted = (np.concatenate(own) for own in zip(*usual, strict=True))
     known = np.isfinite(u)
     if known.sum() < FEWEST or not np.isfinite(largest).any():
         return {}
@@ -378,6 +377,7 @@ def _of_neighbours(fit: Fit, fine: Fine) -> dict[str, Any]:
     columns_of = dict(zip(space.names, at[known].T, strict=True))
     return {
         **assumptions.tails(u[known], largest[np.isfinite(largest)], count),
+        "grows": assumptions.grows(missed[known], predicted[known]),
         "is_whole": count == sum(member.pyramid.count for member in members if member.inner is None),
         "at": f"that at {', '.join(labels)}",
         "matters": bool(np.concatenate(beyond)[farthest]),

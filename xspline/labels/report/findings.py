@@ -424,10 +424,13 @@ def _gross(fit: Fit, seen: Mapping[str, Any]) -> Iterator[Finding]:
     """Gross errors and heavy tails; old files do not know all that is asked, and robust fits take holders as alike."""
     is_robust = bool(fit.robust)
     of = "" if seen["is_whole"] else " in a sample"
-    skewed = seen.get("skewed", False)
+    skewed = seen.get("skewed", False) or seen.get("grows", False)
     spoilt = seen["matters"] and seen.get("spoilt", False) and not is_robust
     dropped = "look at them, and drop what is wrong"
-    advice = dropped if skewed or is_robust or fit.levels else f"{dropped}, or fit(robust=True)"
+    advice = dropped if is_robust or fit.levels else f"{dropped}, or fit(robust=True)"
+    if skewed:
+        what = "errors grow with the value" if seen.get("grows") else "values are skewed or mostly equal"
+        advice = f"{what}, of which robust=True would bias the field: {APART}"
     if not seen.get("visible", True):
         text = f"the largest residual of {seen['count']:,} values{of} is not seen beside them"
         yield Finding("errors", text)
@@ -445,9 +448,9 @@ def _gross(fit: Fit, seen: Mapping[str, Any]) -> Iterator[Finding]:
             text = f"{text}; they make most of the variance"
         elif is_robust:
             advice = ""  # they count less already
-        elif skewed:
-            advice = f"values are skewed or mostly equal, of which robust=True would bias the field: {APART}"
-        else:
+        elif not skewed and not seen.get("heavy", True):
+            advice = ""  # intervals know of them, and a robust fit is hardly nearer
+        elif not skewed:
             nearer = "look at the largest" if fit.levels else "fit(robust=True) is nearer"
             advice = f"errors have heavy tails, or some are gross: {nearer}"
         yield Finding("tails", text, advice, warns=spoilt)
