@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dask.array
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from scipy import signal
@@ -257,3 +258,25 @@ def test_units_of_coordinates_choose_no_neighbours() -> None:
     for other in others:
         for name in ("u", "u_stderr"):
             assert (np.abs(other[name].values - first[name].values) / first.u_stderr.values).max() < 1e-5
+
+
+@pytest.mark.slow
+def test_slopes_in_space_know_what_neighbours_make_good() -> None:
+    """Whatever the unit: the whole error of the coarse slope was added, less a sum of weights per unit of x."""
+    rng, time = np.random.default_rng(0), pd.date_range("2000-01", periods=36, freq="MS")
+    place = np.arange(8.0)
+    t, y, x = np.meshgrid(np.arange(36.0), place, place, indexing="ij")
+    waves = rng.normal(size=(4, 60)) / np.array([[4], [3], [3], [1]])
+    phases = waves[0] * t[..., None] + waves[1] * y[..., None] + waves[2] * x[..., None] + 9 * waves[3]
+    season = (1 + 0.1 * y) * np.cos(2 * np.pi * t / 12)
+    values = season + np.cos(phases).mean(-1) * 9 + 0.2 * rng.normal(size=t.shape)
+    truth = -(waves[2] * np.sin(phases)).mean(-1) * 9
+    found = []
+    for unit in (1.0, 1e-3):
+        coords = {"time": time, "y": unit * place, "x": unit * place}
+        field = xr.DataArray(values, coords, ("time", "y", "x"), "u").spline.fit()
+        slope = field.derivative(x=1, stderr=True)
+        found.append((unit * slope.du_dx.values, unit * slope.du_dx_stderr.values))
+    (slopes, errors), other = found
+    np.testing.assert_allclose(other, found[0], rtol=1e-3, atol=1e-3 * errors.max())
+    assert 0.7 < np.sqrt(np.mean(((slopes - truth) / errors) ** 2)) < 1.2

@@ -7,6 +7,7 @@ from typing import Any
 
 import cftime
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -190,6 +191,11 @@ def test_a_longer_domain_needs_a_longer_index() -> None:
             lambda: xs.Regressors(enso=xr.DataArray([1.0, 2.0], dims="t")),
             ValueError,
             "index 'enso' is DataArray; pass a DataArray with one dimension and its labels",
+        ),
+        (
+            lambda: xs.Regressors(enso=xr.DataArray([1, 2], {"t": pd.period_range("2000-01", "2000-02", freq="M")})),
+            TypeError,
+            r"labels of index 'enso' are periods, such as 2000-01, and no dates; .*indexes\['t'\].to_timestamp\(\)",
         ),
         (lambda: xs.Regressors(enso=INDEX.where(INDEX.t != 2.5)), ValueError, "'enso' is missing at 2.5, inside"),
         (lambda: xs.Regressors(enso=INDEX / (INDEX.t != 3)), ValueError, "index 'enso' is infinite at 3.0, inside"),

@@ -19,6 +19,7 @@ from xspline.labels.read.coordinates import arrange
 from xspline.labels.read.observations import Variable
 from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import Covariance
+from xspline.spaces import Fourier, Union
 from xspline.sums import observed_cells
 
 _WORD = re.compile(r"[^\W\d]+|[°%]")
@@ -139,10 +140,18 @@ def _with_fine(
     *,
     errors: bool,
 ) -> Any:
-    """Return values of the coarse field, or variances of them, with those of the fine field; NaN where masked."""
+    """Return values of the coarse field, or variances of them, with those of the fine field; NaN where masked.
+
+    Neighbours make good what the coarse field errs by, as far as it errs alike at all of them: so they do of values,
+    and of its slopes in space, which are as smooth as its splines. A season's slope they do not.
+    """
     batch = fit.variable.batch_sizes
     if errors:
         variance, trust, _ = (x.transpose(*dims).data for x in fine.errors(fit.space, target, batch, orders))
+        if any(isinstance(fit.space.basis(name), Union | Fourier) for name in orders):
+            trust = np.zeros_like(trust)
+        elif orders:
+            trust = fine.errors(fit.space, target, batch, {})[1].transpose(*dims).data
         values = variance + (1 - trust) ** 2 * values
     else:
         values = values + fine.values(fit.space, target, batch, orders).transpose(*dims).data
