@@ -17,6 +17,7 @@ from xspline.kriging.places import Places
 from xspline.labels import evaluation
 from xspline.labels.fine.field import Fine, fitted_rows
 from xspline.labels.fit import Fit
+from xspline.labels.read.cf import cf_axis
 from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
 from xspline.labels.read.targets import Target
@@ -125,18 +126,19 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
     places = places_of(space).with_tubes(parts[0].coordinates, parts[0].values)
     labels = parts[0].coordinates.T
     steps = np.array([_step(x, len(labels), is_alone=own) for x, own in zip(labels, alone, strict=True)])
-    places = on_grid(places, space, steps, alone)
+    places = on_grid(places, [coordinates[name] for name in space.names], steps, alone)
     enough = [member is not None for member in each]
     return Left(parts, places, steps, enough, rounding(np.concatenate(known)))
 
 
-def on_grid(places: Places, space: Space, steps: Array, alone: Sequence[bool]) -> Places:
-    """Return places whose labels resolve the field along coordinates of space that have dimensions `alone`.
+def on_grid(places: Places, along: Sequence[xr.DataArray], steps: Array, alone: Sequence[bool]) -> Places:
+    """Return places whose labels resolve the field along horizontal coordinates that have dimensions `alone`.
 
-    Months may tell nothing of each other, as weather does; and of a single coordinate noise is all that is so short.
+    Months and years may tell nothing of each other, as weather does, levels may be far apart, and of a single
+    coordinate noise is all that is so short.
     """
-    in_space = [space.axis(name).kind == "number" and len(space.names) > 1 for name in space.names]
-    return places.on_grid(steps, [a and b for a, b in zip(in_space, alone, strict=True)])
+    is_horizontal = [len(along) > 1 and cf_axis(c)[0] in ("X", "Y") for c in along]
+    return places.on_grid(steps, [a and b for a, b in zip(is_horizontal, alone, strict=True)])
 
 
 def places_of(space: Space) -> Places:

@@ -342,7 +342,8 @@ def _stored(observed: Observations, fit: Fit) -> Stored:
         order.append(axis)
     stored = Stored(residual, weights, tuple(labels), tuple(order), places_of(space))
     steps = np.array([step_of(x) for x in stored.along])
-    places = on_grid(_with_tubes(stored), space, steps, [True] * len(steps))
+    along = [coordinates[name] for name in space.names]
+    places = on_grid(_with_tubes(stored), along, steps, [True] * len(steps))
     return replace(stored, places=places)
 
 
