@@ -47,7 +47,7 @@ class Places:
     tube: float = 0.0
     # of each coordinate along which labels are counted: its number, some labels, and where these are placed
     counted: tuple[tuple[int, Sequence[float], Sequence[float]], ...] = ()
-    resolved: Sequence[float] = ()  # how long the field is at least along each length, if that is known
+    shortest: Sequence[float] = ()  # of the field, at least, in the order of `links`, if that is known
 
     @classmethod
     def over(
@@ -112,7 +112,7 @@ class Places:
             north, east = self.degrees * least[[self.latitude, self.longitude]]
             east *= math.cos(math.radians(self.centre[0]))
             own = [float(min(north, east) if self.is_round else east), float(north), *own]
-        return replace(self, resolved=own)
+        return replace(self, shortest=own)
 
     def counting(self, x: Array, steps: Array, candidates: Sequence[int]) -> Places:
         """Return the places where labels are counted along those of some coordinates that have uneven ones.

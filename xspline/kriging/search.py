@@ -87,20 +87,20 @@ class Prior:
         axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]
         short = np.log([metric[own].mean() for own in axes])
         long = np.maximum(np.log([max(span[own].max(), 1e-300) for own in axes]), short)
-        resolved = np.log(np.maximum(places.resolved or np.zeros(len(axes)), 1e-300))
+        least = np.log(np.maximum(places.shortest or np.zeros(len(axes)), 1e-300))
         rows = []
         for q in range(scales):
             share = (q + 1) / (scales + 1)
             middle = (1 - share) * short + share * long
-            bounds = zip(middle, short, long, resolved, strict=True)
+            bounds = zip(middle, short, long, least, strict=True)
             rows += [(max(m, c), LOOSE[0], max(a - 0.5, c), b + 3.5) for m, a, b, c in bounds]
         rows += [(-math.log(scales), LOOSE[1], -12.0, 3.0)] * scales
         for q in range(scales):
             rough = ROUGHEST if q == 0 else SLOPED
             rows.append((math.log(USUAL), LOOSE[2], math.log(rough), math.log(max(smoothest, rough))))
-        least, most, usual = NOISE
+        lowest, most, usual = NOISE
         rows.append(
-            (math.log(usual), LOOSE[4 if very_few else 3], max(math.log(least), least_noise), math.log(most))
+            (math.log(usual), LOOSE[4 if very_few else 3], max(math.log(lowest), least_noise), math.log(most))
         )
         mean, deviation, low, high = np.array(rows).T
         free, all_axes = len(axes), links.size

@@ -96,15 +96,13 @@ def tails(u: Array, suspects: Array, count: int) -> dict[str, Any]:
 def grows(sizes: Array, values: Array) -> bool:
     """Return whether errors are the larger the larger the value is, as those of concentrations and of rain are.
 
-    Their ranks go together then, and values have a long upper tail: half of them are nearer to the least than to the
-    ninety-fifth of a hundred.
+    Their ranks are correlated then, by .3, which is four standard errors of 200 values, and values have a long upper
+    tail: from their quantile of 5 % to that of 95 %, the median is less than three eighths of the way.
     """
-    from scipy.stats import spearmanr  # not above: its import takes as long as half of that of xarray
-
     low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
-    if values.size < FEWEST or not high + low - 2 * middle > (high - low) / 4:
-        return False
-    return bool(spearmanr(sizes, values).statistic > 0.3)
+    of_size, of_value = (np.argsort(np.argsort(x)) - (x.size - 1) / 2 for x in (sizes, values))
+    is_long = middle - low < 3 / 8 * (high - low)
+    return bool(is_long and of_size @ of_value > 0.3 * (of_size @ of_size))
 
 
 def mostly_equal(values: Array) -> bool:

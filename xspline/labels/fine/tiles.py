@@ -57,6 +57,11 @@ class Stored:
         """The labels of each coordinate of the space that lie in its domain."""
         return tuple(self.labels[axis][np.isfinite(self.labels[axis])] for axis in self.order)
 
+    @property
+    def steps(self) -> Array:
+        """The usual distance of labels along each coordinate of the space."""
+        return np.array([step_of(x) for x in self.along])
+
     def part(self, index: Sequence[Any]) -> tuple[Any, Any, tuple[Array, ...]]:
         """Return values, weights and labels of some entries along each dimension; the first two are lazy."""
         own = dict(zip(self.residual.dims, index, strict=True))
@@ -146,10 +151,9 @@ class Tiled(Fine):
         points = np.stack([column.ravel() for column in columns], axis=1)
         side = TILE ** (1 / len(columns))
         first = np.array([x.min() for x in self.stored.along])
-        steps = np.array([step_of(x) for x in self.stored.along])
         known = np.isfinite(points).all(axis=1)
         tile = np.full(points.shape, -1.0)
-        tile[known] = np.floor((points[known] - first) / (side * steps))
+        tile[known] = np.floor((points[known] - first) / (side * self.stored.steps))
         _, number = np.unique(tile, axis=0, return_inverse=True)
         order = np.argsort(number.ravel(), kind="stable")
         groups = np.split(order, np.cumsum(np.bincount(number.ravel()))[:-1]) if order.size else []
@@ -341,9 +345,8 @@ def _stored(observed: Observations, fit: Fit) -> Stored:
         labels[axis] = np.asarray(x)
         order.append(axis)
     stored = Stored(residual, weights, tuple(labels), tuple(order), places_of(space))
-    steps = np.array([step_of(x) for x in stored.along])
     along = [coordinates[name] for name in space.names]
-    places = on_grid(_with_tubes(stored), along, steps, [True] * len(steps))
+    places = on_grid(_with_tubes(stored), along, stored.steps, [True] * len(along))
     return replace(stored, places=places)
 
 
@@ -426,7 +429,7 @@ def _fitted_to_sample(
     """Return the covariance, of boxes around observations at random with all neighbours that these may have."""
     rng, places = np.random.default_rng(0), stored.places
     margin = _margin(grid, places)
-    half = np.array([step_of(x) for x in stored.along]) * LABELS ** (1 / len(stored.labels)) / 2
+    half = stored.steps * LABELS ** (1 / len(stored.labels)) / 2
     chosen = rng.permutation(len(points))[:BOXES]
     ranges = [(centre - half, centre + half) for centre in (rng.choice(points[i]) for i in chosen)]
     calls = [(*stored.part(stored.between(*places.around(*own, margin))), *own) for own in ranges]
@@ -441,9 +444,8 @@ def _fitted_to_sample(
     first = first.some(np.unique(grid.cells(first.places, 1), return_index=True)[1])
     reach = nearby.reach_of(places.coordinates)
     pyramid = Pyramid.of([Level.joined([inner, outer]).some(once), first, *far], grid, reach)
-    steps = np.array([step_of(x) for x in stored.along])
     sampled = np.stack([rng.choice(x, TAKEN) for x in stored.along], axis=1)
     number = int((once < inner.values.size).sum())
     return fitting.fit_sample(
-        pyramid, coordinates[once], number, places, steps, least_noise, windows, sampled
+        pyramid, coordinates[once], number, places, stored.steps, least_noise, windows, sampled
     )

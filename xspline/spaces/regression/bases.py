@@ -115,7 +115,7 @@ class Index(NamedTuple):
                 )
             labels, values = list(given.coords[dim].values), given.values
             units = str(given.coords[dim].attrs.get("units", ""))
-            if hasattr(given.indexes[dim], "to_timestamp"):
+            if hasattr(given.indexes.get(dim), "to_timestamp"):
                 raise TypeError(
                     f"the labels of index {name!r} are periods, such as {labels[0]}, and no dates; pass "
                     f"{name}.assign_coords({dim}={name}.indexes[{dim!r}].to_timestamp())"
