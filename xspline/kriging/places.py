@@ -157,13 +157,6 @@ class Places:
         follow = max(np.sum(steps**2), np.finfo(float).eps * np.sum(values**2)) < about
         return replace(self, tube=TUBE) if follow else self
 
-    def beside_poles(self, x: Array) -> list[Places]:
-        """Return the places with tubes, if latitudes end beside a pole, where it is not seen what follows longitude."""
-        if self.latitude is None or self.tube or not self.is_round:
-            return []
-        highest = self.degrees * float(np.abs(x[:, self.latitude]).max())
-        return [replace(self, tube=TUBE)] if 90 - TUBE / 2 < highest < 90 else []
-
     def around(self, lower: Array, upper: Array, widths: Array) -> tuple[Array, Array]:
         """Return the range of coordinates [d] of all places that are within some widths [D] of those of a range.
 

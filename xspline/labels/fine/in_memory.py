@@ -76,8 +76,7 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
     rows_of = functools.partial(fitted_rows, fit.space)
     numbers = [j for j, name in enumerate(fit.space.names) if fit.space.axis(name).kind == "number"]
     counting = left.places.counting(left.members[0].coordinates, left.steps, numbers)
-    ways = [left.places, *left.places.beside_poles(left.members[0].coordinates)]
-    ways += [counting] if counting.counted else []
+    ways = (left.places, counting) if counting.counted else (left.places,)
     places = fitting.likelier(left.members[0], ways, rows_of)
     fields = iter(fitting.fit(left.members, places, left.steps, rows_of, left.least_noise, windows))
     return Fine(tuple(next(fields) if k else None for k in left.enough), fit.space.names)
