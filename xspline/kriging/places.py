@@ -7,8 +7,8 @@ less than a half circle, the sphere is turned so that the domain lies on its equ
 northward and eastward.
 
 Eastward and northward wind have no one value at a pole, where these directions turn with the longitude, and neither has
-what splines along longitude leave of a season. Where values at a pole follow the longitude, the sphere ends there in a
-tube, whose longitudes are as far apart at the pole as where the tube begins.
+what splines along longitude leave of a season. Where values at a pole, or beside it, follow the longitude, the sphere
+ends there in a tube, whose longitudes are as far apart at the pole as where the tube begins.
 
 Levels are chosen close together where the field changes fast, as those of an ocean are below its surface. A coordinate
 may therefore count how many labels lie between places instead of how far these are apart.
@@ -16,9 +16,11 @@ may therefore count how many labels lie between places instead of how far these 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,24 +139,15 @@ class Places:
         return replace(self, counted=tuple(counted))
 
     def with_tubes(self, x: Array, values: Array) -> Places:
-        """Return the places with tubes, if values at coordinates [n, d] follow the longitude at a pole.
-
-        They do where the squares of the steps from one longitude to the next are less than those about the mean: of
-        noise they are twice as large (von Neumann 1941). Rounding errors are none.
-        """
+        """Return the places with tubes, if values at coordinates [n, d] follow the longitude at a pole."""
         if self.latitude is None or self.longitude is None:
             return self
-        nearly = 1 - np.finfo(np.float32).eps  # no latitude of single precision is nearer to 90
-        at_pole = self.degrees * np.abs(x[:, self.latitude]) >= 90 * nearly
-        x, values = x[at_pole], values[at_pole]
-        _, pole = np.unique(np.delete(x, self.longitude, axis=1), axis=0, return_inverse=True)
-        pole = pole.ravel()
-        order = np.lexsort((x[:, self.longitude], pole))
-        pole, values = pole[order], values[order]
-        means = np.bincount(pole, weights=values) / np.bincount(pole)
-        steps = np.diff(values)[np.diff(pole) == 0]
-        about = np.sum((values - means[pole]) ** 2)
-        follow = max(np.sum(steps**2), np.finfo(float).eps * np.sum(values**2)) < about
+        north, east = self.degrees * x[:, self.latitude], self.degrees * x[:, self.longitude]
+        times = x.copy()
+        times[:, [self.latitude, self.longitude]] = 0.0
+        follow = _follow_at_pole(north, east, times, values) or _follow_beside_pole(
+            north, east, times, values
+        )
         return replace(self, tube=TUBE) if follow else self
 
     def around(self, lower: Array, upper: Array, widths: Array) -> tuple[Array, Array]:
@@ -184,6 +177,62 @@ class Places:
             coordinates[self.latitude],
             *(coordinates[j] for j in self.others),
         ]
+
+
+def _follow_at_pole(north: Array, east: Array, times: Array, values: Array) -> bool:
+    """Return whether values at a pole follow the longitude.
+
+    They do where the squares of the steps from one longitude to the next are less than those about the mean: of noise
+    they are twice as large (von Neumann 1941). Rounding errors are none.
+    """
+    nearly = 1 - np.finfo(np.float32).eps  # no latitude of single precision is nearer to 90
+    at = np.abs(north) >= 90 * nearly
+    _, pole = np.unique(np.column_stack([north[at], times[at]]), axis=0, return_inverse=True)
+    pole = pole.ravel()
+    order = np.lexsort((east[at], pole))
+    pole, values = pole[order], values[at][order]
+    means = np.bincount(pole, weights=values) / np.bincount(pole)
+    steps = np.diff(values)[np.diff(pole) == 0]
+    about = np.sum((values - means[pole]) ** 2)
+    return bool(max(np.sum(steps**2), np.finfo(float).eps * np.sum(values**2)) < about)
+
+
+def _follow_beside_pole(north: Array, east: Array, times: Array, values: Array) -> bool:
+    """Return whether values on the two circles of latitude nearest to a pole, but not at it, follow the longitude.
+
+    They do where most of what varies along the near circle is a wave of one cycle that is as large on both, as winds
+    have. It grows with the distance to the pole where the values have one limit there.
+    """
+    variance = wave = of_one_limit = 0.0
+    as_large = float(np.finfo(float).eps * np.mean(values**2))
+    for apart in (90 - north, 90 + north):
+        near = float(apart.min())
+        far = float(apart.min(where=apart > near, initial=180))
+        if 0 < near < TUBE:
+            at = apart <= far
+            at_near, at_far, variances = _waves(east[at], times[at], values[at], apart[at] == far)
+            variance += float(np.sum(variances))
+            wave += float(np.sum(2 * np.abs(at_near) ** 2))
+            of_one_limit += float(np.sum(np.abs(at_near - near / far * at_far) ** 2))
+            as_large += float(np.sum(np.abs(at_near - at_far) ** 2))
+    return variance < 2 * wave and as_large < of_one_limit
+
+
+def _waves(east: Array, times: Array, values: Array, is_far: NDArray[np.bool_]) -> tuple[Any, Any, Array]:
+    """Return the waves [n] of one cycle on the near and the far circle, and the variances on the near one.
+
+    Each is for a time (or a level) with values on both circles, more than the three that a mean and a wave fit.
+    """
+    _, time = np.unique(times, axis=0, return_inverse=True)
+    circle = 2 * time.ravel() + is_far
+    sums = functools.partial(np.bincount, circle, minlength=2 * (int(time.max()) + 1))
+    count = np.maximum(sums(), 1)
+    values = values - (sums(values) / count)[circle]
+    turn = np.radians(east)
+    means = [sums(each) / count for each in (values * np.cos(turn), values * np.sin(turn), values**2)]
+    cosine, sine, variance = (mean.reshape(-1, 2)[count.reshape(-1, 2).min(axis=1) > 3] for mean in means)
+    wave = cosine + 1j * sine
+    return wave[:, 0], wave[:, 1], variance[:, 0]
 
 
 def _counted(x: Array, labels: Sequence[float], placed: Sequence[float]) -> Array:

@@ -357,7 +357,10 @@ def _with_tubes(stored: Stored) -> Places:
         return places
     index: list[Any] = [slice(n // 2, n // 2 + 1) for n in stored.residual.shape]
     north_south = stored.order[places.latitude]
-    index[north_south] = [int(np.nanargmax(np.abs(stored.labels[north_south])))]
+    latitudes = stored.labels[north_south]
+    nearest = np.argsort(-np.abs(latitudes))
+    pole = latitudes[nearest] * latitudes[nearest[0]] > 0
+    index[north_south] = sorted(nearest[pole][:2].tolist())
     index[stored.order[places.longitude]] = slice(None)
     ((values, weights, labels),) = execution.computed(_as_they_are, [stored.part(index)])
     items, points = _observations(places, values, weights, labels, stored.order)
