@@ -44,8 +44,11 @@ def apart(tree: cKDTree, values: Array, own: Index | None = None) -> Array:
     distance[own], near = distances(tree, values, own)
     usual = float(np.median(distance[own])) or float(np.quantile(distance[own], 0.9))
     around = np.where(near == own[:, None], np.nan, distance[near])
-    known = np.isfinite(around).any(axis=1)
-    local = np.zeros(own.size)
-    local[known] = np.nanquantile(around[known], 0.75, axis=1)
+    # The quartile of each row, between two of its values: `np.nanquantile` takes a hundred times as long.
+    ordered, last = np.sort(around, axis=1), np.isfinite(around).sum(axis=1) - 1
+    at = 0.75 * np.maximum(last, 0)
+    below = at.astype(np.int64)
+    low, high = (np.take_along_axis(ordered, i[:, None], axis=1)[:, 0] for i in (below, np.ceil(at).astype(np.int64)))
+    local = np.where(last >= 0, low + (at - below) * (high - low), 0.0)
     scale = np.maximum(usual, local) / MEDIAN
     return np.where(scale > 0, distance[own] / np.where(scale > 0, scale, 1.0), 0.0)
