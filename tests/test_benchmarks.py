@@ -48,7 +48,7 @@ def test_controls_are_near_the_papers() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*the knots limit the fit:xspline.FitWarning")
 def test_automatic_strengths_are_as_good_as_the_best_of_a_lattice(data_dir: Path) -> None:
-    sst = stand_in.ersst()
+    sst = stand_in.ersst(3)
     assert sst is not None
     problem = held_out.Withheld(sst, sst.spline.space(stand_in.paper_bases()), seed=0)
     best = problem.best()[-1]

@@ -286,7 +286,7 @@ def test_a_rough_field_is_told_from_noise() -> None:
 @pytest.mark.slow
 def test_values_without_noise_have_finite_errors_and_no_warning() -> None:
     """The covariance of errors of coarse cells is singular to rounding; a corner, or a flat sea, is no gross error."""
-    x = np.linspace(0, 3, 100)
+    x = np.linspace(0, 3, 50)
     data = xr.DataArray((x[:, None] + x) ** 2, {"x": x, "y": x}, ["x", "y"], name="u")
     flat = (np.sin(9 * data.x) * np.cos(9 * data.y)).clip(0).where(data.x < 2, 0.0).rename("u")
     for values, most in ((data, 2e-3), (np.sin(data.x) * np.cos(data.y) + 0.1 * data.y, 2e-3), (flat, 0.05)):
