@@ -19,7 +19,7 @@ from xspline.labels.checks.robust import reweighted, without_contradicted
 from xspline.labels.errors import check_arguments, check_names, read_errors_name_labels
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, fine_of, windows_in
+from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, beside, fine_of, windows_in
 from xspline.labels.fine.tiles import as_one, fine_costs, is_large, is_tiled, tiled_of
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
@@ -206,10 +206,12 @@ def fit(
             computed, penalty, solver, present, warns=not (looks or robust), as_one=counts, **levels
         )
         if windows and neighbours:
-            fine = {
-                o.name: (tiled_of if is_tiled(o) else fine_of)(o, field.fits[o.name], windows) for o in own
-            }
-            field = field._with_fine(fine)
+            fits = {}
+            for o in own:
+                fit = field.fits[o.name]
+                tells = tiled_of(o, fit, windows) if is_tiled(o) else fine_of(o, fit, windows)
+                fits[o.name] = beside(fit, tells)
+            field = replace(field, fits=fits)
         return field
 
     if robust:

@@ -162,6 +162,14 @@ def test_auto_of_one_series_is_ar1() -> None:
     np.testing.assert_array_equal(field.stderr(), own.stderr())
 
 
+def test_auto_of_a_series_in_another_order_asks_for_that_of_time() -> None:
+    series = alike(0.6, 0.5).isel(lat=0, lon=0, drop=True)[::-1]
+    with pytest.raises(
+        ValueError, match=r"errors='auto': the labels of 'time' do not ascend.*data.sortby\('time'\)"
+    ):
+        xs.fit(series, time=ar1.SEASON, errors="auto")
+
+
 def test_auto_of_irregular_times_takes_scores_alone() -> None:
     data = alike(0.6, 0.5).isel(time=np.sort(np.random.default_rng(0).permutation(144)[:60]))
     points = data.stack(point=("time", "lat", "lon")).reset_index("point")

@@ -126,7 +126,9 @@ def test_a_choice_that_is_estimated_for_lack_of_memory_warns() -> None:
     }
     assert needs["iterative"] < min(needs["banded"], needs["dissection"], needs["dense"])
     small = on(memory=needs["iterative"] + 1)
-    message = r"estimated from random probes, not computed: a \w+ solve for P = 729 coefficients needs about .* GiB"
+    message = (
+        r"estimated from random probes, not computed: a \w+ solve for P = 729 coefficients needs about .* GiB"
+    )
     with pytest.warns(UserWarning, match=message) as caught:
         estimated = choose(sums, space, Roughness("reml"), resources=small)
     assert estimated.factorisation.choice.name == "iterative" and estimated.error

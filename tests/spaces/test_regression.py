@@ -205,7 +205,7 @@ def test_a_longer_domain_needs_a_longer_index() -> None:
         (lambda: xs.Regressors(enso=INDEX, lags={"soi": 1}), ValueError, r"lags=\{'soi': 1\} has to .* are enso"),
         (lambda: xs.Regressors(enso=INDEX, domain=(3, 2)), ValueError, r"domain \(3, 2\) must have finite lo < hi"),
         (lambda: xs.Step(None), ValueError, r"Step takes the first label after the jump, as in .*, and not None"),
-        (lambda: xs.Step(np.datetime64("NaT")), ValueError, "Step takes the first label after the jump.*NaT"),
+        (lambda: xs.Step(np.datetime64("NaT", "s")), ValueError, "Step takes the first label after the jump.*NaT"),
         (lambda: xs.PiecewiseLinear([]), ValueError, "PiecewiseLinear needs a break, as in PiecewiseLinear"),
         (lambda: xs.PiecewiseLinear([1.0], domain=5), ValueError, "domain 5 is not a pair"),
     ],

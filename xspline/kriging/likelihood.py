@@ -163,14 +163,14 @@ class Windows:
 
         def piece(first: int, last: int) -> None:
             for i in range(first, last):
-                solved = _solved(self.items[i], model, between)
+                solved = solved_window(self.items[i], model, between)
                 out[i] = None if solved is None else what(self.items[i], solved)
 
         run(piece, [ranges(len(self.items), 2 * threads())])
         return out
 
 
-def _solved(window: Window, model: Model, between: tuple[Array, Array]) -> _Solved | None:
+def solved_window(window: Window, model: Model, between: tuple[Array, Array]) -> _Solved | None:
     """Solve for what the fitted functions leave of the values of a window."""
     from xspline.kriging import compiled
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import special
 from scipy.spatial import cKDTree
 
-from xspline.kriging.likelihood import UNIFORM, Window, Windows, local_scales
+from xspline.kriging.likelihood import UNIFORM, Window, Windows, local_scales, solved_window
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import CORNER, FEWEST, WIDER, Array, Grid, Index, Level, Near, Pyramid, coarser
@@ -158,6 +158,25 @@ class Nearby:
         """All observations as one window."""
         p, n = self.pyramid, self.pyramid.count
         return Window(p.places[:n], p.levels[:n], p.counts[:n], p.values[:n], self.rows)
+
+    def terms(self, functions: Array, held: Array, coefficients: Array) -> tuple[Array, Array]:
+        """Return the change of coefficients [P] of functions [n, P] that know the covariance of errors, and their own.
+
+        The observations are one window, and what `coefficients` leave; `held` [P, P] is their precision before data.
+        Those of generalised least squares, with this field of what they leave, are the best linear prediction
+        (universal kriging).
+        """
+        window, change, covariance = self.window, np.zeros_like(coefficients), np.zeros_like(held)
+        for (weight, model), scale in zip(self.models, self.mean_scales, strict=True):
+            solved = solved_window(window, model, model.between(self.pyramid.spread))
+            if solved is None:
+                raise FloatingPointError("the covariance of a likely model is positive definite")
+            white = solved.root @ np.column_stack([functions, window.values])
+            normal = white[:, :-1].T @ white / scale
+            inverse = np.linalg.pinv(normal[:, :-1] + held, hermitian=True)
+            change += weight * (inverse @ (normal[:, -1] - held @ coefficients))
+            covariance += weight * inverse
+        return change, covariance
 
     @property
     def degrees(self) -> float:
@@ -315,7 +334,7 @@ class Nearby:
         alike = float(np.trace(scaled)) ** 2 / float(np.sum(scaled**2))
         lost = 0 if self.rows is None else self.rows.shape[1]
         freedom = max(alike - lost, FEWEST_INDEPENDENT)
-        return total * _stretch(np.array(freedom)) ** 2, freedom
+        return total * stretch(np.array(freedom)) ** 2, freedom
 
     def distances(self, coordinates: Array) -> Array:
         """Return the distance of places from the nearest observation, in widths of a cell of one observation."""
@@ -417,7 +436,7 @@ class Nearby:
         # The local scale of each block is widened for the degrees of freedom that it is known by.
         lost = 0 if self.rows is None else self.rows.shape[1]
         freedom = np.maximum(filled - lost + self.freedom, 1)
-        scale = (size * filled + self.freedom * self.scale) / freedom * _stretch(freedom) ** 2
+        scale = (size * filled + self.freedom * self.scale) / freedom * stretch(freedom) ** 2
         return Combined(mean, variance, left, trust, np.repeat(scale, np.diff(blocks)))
 
     @functools.cached_property
@@ -465,8 +484,8 @@ class Nearby:
         if freedom >= UNIFORM:
             return np.ones(len(at))
         mean, size = self._around(at, left_out)
-        stretch = _stretch(freedom + size) / _stretch(np.array(self.degrees))
-        return np.asarray((freedom * scale + size * mean) / (freedom + size) * stretch**2)
+        wider = stretch(freedom + size) / stretch(np.array(self.degrees))
+        return np.asarray((freedom * scale + size * mean) / (freedom + size) * wider**2)
 
     @functools.cached_property
     def differences(self) -> Array:
@@ -506,7 +525,7 @@ def root_where_calm(local: Array) -> Array:
     return np.maximum(local, np.sqrt(local))
 
 
-def _stretch(freedom: Array) -> Array:
+def stretch(freedom: Array) -> Array:
     """Return by what intervals of 95 % are longer where variances are known by so many degrees of freedom."""
     return np.asarray(special.stdtrit(np.minimum(freedom, UNIFORM), 0.975) / NORMAL)
 

@@ -90,10 +90,6 @@ class Field(FieldBase[Data]):
             findings.warn_of(fits)
         return cls(statistics, fits, request)
 
-    def _with_fine(self, fine: Mapping[str, Fine | None]) -> Self:
-        """Return this field with a fine field beside the terms of each variable, as :func:`xspline.fit` makes it."""
-        return replace(self, fits={name: replace(fit, fine=fine[name]) for name, fit in self.fits.items()})
-
     def _as_robust(self, passes: int, settled: bool, plain: Self, equal: Mapping[str, bool]) -> Self:
         """Return this field with how many passes over the data made it robust, and whether the weights settled.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -13,8 +13,9 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
+from xspline.kriging.nearby import Nearby
 from xspline.labels.errors import check_names
-from xspline.labels.fine.field import Fine
+from xspline.labels.fine.field import Fine, rows_of
 from xspline.labels.inference.levels import Border, Levels
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
@@ -288,6 +289,26 @@ class Fit:
         count = self.total.count
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.sqrt(np.where(count > edf, rss / (count - edf), np.nan)))
+
+    def of_few(self) -> Iterator[tuple[int, Nearby, np.ndarray, np.ndarray]]:
+        """Yield the members with a fine field whose observations are few, and enough to tell all terms.
+
+        Each comes with its number, its functions at observations [n, P], and the precision [P, P] that the penalty
+        gives coefficients before data.
+        """
+        space, members = self.space, () if self.fine is None else self.fine.members
+        dense = [(k, m) for k, m in enumerate(members) if m is not None and m.is_dense]
+        dense = [(k, m) for k, m in dense if 2 * space.size <= m.pyramid.count]
+        if not dense:
+            return
+        held = self.known_penalty.bound(self.total.gram, space).gram(space).to_dense(space.frame)
+        held = np.broadcast_to(
+            held.reshape(space.size, space.size, -1), (space.size, space.size, len(members))
+        )
+        sigma = np.broadcast_to(self.sigma(), self.variable.batch_shape).ravel()
+        for k, member in dense:
+            if sigma[k] > 0:
+                yield k, member, rows_of(space, member.coordinates), held[..., k] / sigma[k] ** 2
 
     def noise(self) -> np.ndarray:
         """The standard deviation of an observation of weight 1 about the field, over batch dimensions."""

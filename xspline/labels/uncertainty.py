@@ -16,7 +16,7 @@ from xspline import execution
 from xspline.arguments import is_integer
 from xspline.kernels import Group, Layout
 from xspline.kernels.series.lags import begins, closed
-from xspline.kriging.nearby import SANDWICHED
+from xspline.kriging.nearby import SANDWICHED, stretch
 from xspline.labels.fine.field import rows_of
 from xspline.labels.fit import Fit, selection
 from xspline.residuals.assumptions import MOST
@@ -470,8 +470,10 @@ def _sandwich(fit: Fit) -> tuple[Array, Array, Array]:
     sigma = np.nan_to_num(fit.sigma()) if _holds_back(fit) else np.zeros(())
     functions = functools.partial(rows_of, space)
     most = int(np.clip(SANDWICHED**2 / space.size, SANDWICHED // 2, 2 * SANDWICHED))
+    known = _of_few(fit)
     roots, signs, alike = [], [], []
-    for member, weight, own in zip(members, weights, np.broadcast_to(sigma, batch).ravel(), strict=True):
+    each = zip(members, weights, np.broadcast_to(sigma, batch).ravel(), strict=True)
+    for k, (member, weight, own) in enumerate(each):
         # One cell without weight, where there is no fine field.
         errors, counts, rows, freedom = np.zeros((1, 1)), np.zeros(1), np.zeros((1, space.size)), math.nan
         if member is not None:
@@ -481,8 +483,13 @@ def _sandwich(fit: Fit) -> tuple[Array, Array, Array]:
         size = np.sqrt(counts)[:, None]
         rows = size * rows
         middle = weight**2 * size * errors * size.T - weight * own**2 * np.eye(len(counts))
-        few = len(rows) < space.size
-        values, vectors = np.linalg.eigh(middle if few else rows.T @ middle @ rows)
+        few = len(rows) < space.size and k not in known
+        if k in known:
+            covariance, system = known[k]
+            middle = system @ (covariance * stretch(np.array(freedom)) ** 2) @ system - own**2 * system
+        elif not few:
+            middle = rows.T @ middle @ rows
+        values, vectors = np.linalg.eigh(middle)
         vectors *= np.sqrt(np.abs(values))
         roots.append(rows.T @ vectors if few else vectors)
         signs.append(np.sign(values)[None])
@@ -494,6 +501,21 @@ def _sandwich(fit: Fit) -> tuple[Array, Array, Array]:
 
     solved = fit.solved.factorisation.solve(joint(roots).reshape(*space.frame.sizes, -1, *batch))
     return solved, joint(signs).reshape(-1, *batch), np.array(alike).reshape(batch)
+
+
+def _of_few(fit: Fit) -> dict[int, tuple[Array, Array]]:
+    """Return of members of few observations the covariance [P, P] of coefficients, and the system that was solved."""
+    members, space = list(fit.of_few()), fit.space
+    if not members:
+        return {}
+    grams = fit.total.gram.to_dense(space.frame).reshape(space.size, space.size, -1)
+    grams = np.broadcast_to(grams, (*grams.shape[:2], math.prod(fit.variable.batch_shape)))
+    sigma = np.broadcast_to(fit.sigma(), fit.variable.batch_shape).ravel()
+    known = {}
+    for k, member, functions, held in members:
+        _, covariance = member.terms(functions, held, np.zeros(space.size))
+        known[k] = covariance, grams[..., k] + held * sigma[k] ** 2
+    return known
 
 
 def _beside_near(fit: Fit, near: Factorisation, requested: Requested) -> Array:

@@ -48,7 +48,9 @@ def apart(tree: cKDTree, values: Array, own: Index | None = None) -> Array:
     ordered, last = np.sort(around, axis=1), np.isfinite(around).sum(axis=1) - 1
     at = 0.75 * np.maximum(last, 0)
     below = at.astype(np.int64)
-    low, high = (np.take_along_axis(ordered, i[:, None], axis=1)[:, 0] for i in (below, np.ceil(at).astype(np.int64)))
+    low, high = (
+        np.take_along_axis(ordered, i[:, None], axis=1)[:, 0] for i in (below, np.ceil(at).astype(np.int64))
+    )
     local = np.where(last >= 0, low + (at - below) * (high - low), 0.0)
     scale = np.maximum(usual, local) / MEDIAN
     return np.where(scale > 0, distance[own] / np.where(scale > 0, scale, 1.0), 0.0)

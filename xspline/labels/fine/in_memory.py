@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import xarray as xr
 
 from xspline.kriging import fitting
 from xspline.kriging.fitting import Observed
-from xspline.kriging.nearby import DENSE
+from xspline.kriging.nearby import DENSE, pyramid_of
 from xspline.kriging.places import Places
 from xspline.labels import evaluation
 from xspline.labels.fine.field import Fine, fitted_rows
@@ -75,11 +76,28 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
         return Fine((None,) * math.prod(fit.variable.batch_shape), fit.space.names)
     rows_of = functools.partial(fitted_rows, fit.space)
     numbers = [j for j, name in enumerate(fit.space.names) if fit.space.axis(name).kind == "number"]
-    counting = left.places.counting(left.members[0].coordinates, left.steps, numbers)
+    largest = max(left.members, key=lambda member: member.values.size)
+    counting = left.places.counting(largest.coordinates, left.steps, numbers)
     ways = (left.places, counting) if counting.counted else (left.places,)
-    places = fitting.likelier(left.members[0], ways, rows_of)
+    places = fitting.likelier(largest, ways, rows_of)
     fields = iter(fitting.fit(left.members, places, left.steps, rows_of, left.least_noise, windows))
     return Fine(tuple(next(fields) if k else None for k in left.enough), fit.space.names)
+
+
+def beside(fit: Fit, fine: Fine) -> Fit:
+    """Return a fit with its fine field. Terms of few observations know the covariance of what they leave.
+
+    A daily cycle takes up weather that lasts for days otherwise, and no smooth field makes that good.
+    """
+    whole, members = replace(fit, fine=fine), list(fine.members)
+    coefficients = np.array(fit.coefficients, np.float64).reshape(fit.space.size, len(members))
+    for k, own, functions, held in whole.of_few():
+        change, _ = own.terms(functions, held, coefficients[:, k])
+        coefficients[:, k] += change
+        columns = own.coordinates, own.window.values - functions @ change, own.window.counts
+        members[k] = replace(own, pyramid=pyramid_of(*columns, own.places, own.pyramid.metric))
+    coefficients = coefficients.reshape(fit.coefficients.shape)
+    return replace(whole, fine=replace(fine, members=tuple(members)), coefficients=coefficients)
 
 
 def _left(observed: Observations, fit: Fit) -> Left | None:
@@ -122,9 +140,20 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
     parts = [member for member in each if member is not None]
     if not parts:
         return None
-    places = places_of(space).with_tubes(parts[0].coordinates, parts[0].values)
-    labels = parts[0].coordinates.T
-    steps = np.array([_step(x, len(labels), is_alone=own) for x, own in zip(labels, alone, strict=True)])
+    # The same whichever member comes first: labels of all, and a pole that any of them has many values at.
+    places = next(
+        (p for p in (places_of(space).with_tubes(*m[:2]) for m in parts) if p.tube), places_of(space)
+    )
+    largest = max(parts, key=lambda member: member.values.size).coordinates.T
+    every = [
+        np.concatenate([np.unique(member.coordinates[:, j]) for member in parts]) for j in range(len(alone))
+    ]
+    steps = np.array(
+        [
+            step_of(labels) if own and np.ptp(labels) > 0 else _step_of_points(x, len(alone))
+            for x, labels, own in zip(largest, every, alone, strict=True)
+        ]
+    )
     places = on_grid(places, [coordinates[name] for name in space.names], steps, alone)
     enough = [member is not None for member in each]
     return Left(parts, places, steps, enough, rounding(np.concatenate(known)))
@@ -159,10 +188,8 @@ def _extent(space: Space, j: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _step(labels: Array, dimensions: int, *, is_alone: bool) -> float:
-    """Return the usual distance of labels along a coordinate; of points, the one that they would have on a grid."""
-    if is_alone and np.ptp(labels) > 0:
-        return step_of(labels)
+def _step_of_points(labels: Array, dimensions: int) -> float:
+    """Return the distance of labels along a coordinate that points would have on a grid."""
     return float(np.ptp(labels)) / labels.size ** (1 / dimensions) or 1.0
 
 

@@ -443,10 +443,10 @@ class WithFunctionals(FieldText, Generic[Data]):
         return [*marginals, measure.region(names, where, ranges)], _beside(where, names)
 
     @property
-    def _first_fine(self) -> Any:
-        """What neighbours tell of the first variable and member that has a fine field, None where none has."""
-        fine = [fit.whole.first for fit in self.fits.values() if fit.whole is not None]
-        return next((own for own in fine if own is not None), None)
+    def _neighbours(self) -> list[Any]:
+        """What neighbours tell of each variable and member that has a fine field."""
+        fine = [fit.whole for fit in self.fits.values() if fit.whole is not None]
+        return [member for own in fine for member in own.members if member is not None]
 
     @property
     def _observed_ranges(self) -> Mapping[str, Range]:
@@ -455,12 +455,12 @@ class WithFunctionals(FieldText, Generic[Data]):
         They are those of times beside a fine field, which has one, and of longitudes around the Earth the turn that
         holds the labels: from -180 or 0, or else from the first label.
         """
-        first, fitted, ranges = self._first_fine, self.statistics._fitted or {}, dict[str, Range]()
+        members, fitted, ranges = self._neighbours, self.statistics._fitted or {}, dict[str, Range]()
         for j, name in enumerate(self.space.names):
             axis = self.space.axis(name)
-            if axis.kind == "time" and first is not None and self.space.basis(name).record(axis) is None:
-                x = first.coordinates[:, j]
-                ranges[name] = (float(x.min()), float(x.max()))
+            if axis.kind == "time" and members and self.space.basis(name).record(axis) is None:
+                each = [member.coordinates[:, j] for member in members]
+                ranges[name] = (min(float(x.min()) for x in each), max(float(x.max()) for x in each))
             if axis.wrap is not None and name in fitted and is_around(self.space, name):
                 x = axis.to_float(in_units_of(self.space, fitted[name], name).values)
                 low, high, half = float(np.nanmin(x)), float(np.nanmax(x)), axis.wrap / 2
@@ -471,16 +471,16 @@ class WithFunctionals(FieldText, Generic[Data]):
 
     @property
     def _steps(self) -> Mapping[str, float]:
-        """Distances between labels, where there is a fine field; of scattered points the width that each has."""
-        if (first := self._first_fine) is None:
-            return {}
-        steps = dict(zip(self.space.names, map(float, first.steps), strict=True))
-        fitted = self.statistics._fitted or {}
-        for j, name in enumerate(self.space.names):
-            together = sum(name in fitted and own.dims == fitted[name].dims for own in fitted.values())
-            if together > 1:
-                width = np.ptp(first.coordinates[:, j]) / fitted[name].size ** (1 / together)
-                steps[name] = max(steps[name], float(width))
+        """Distances between nodes, where there is a fine field: of labels, or half of them where it is as short."""
+        steps: dict[str, float] = {}
+        for fit in self.fits.values():
+            if fit.whole is not None and (first := fit.whole.first) is not None:
+                length = fit.whole.scales(self.space)["fine_length_in_labels"].min("scale")
+                nodes = dict.fromkeys(self.space.names, 1.0)
+                nodes |= dict(zip(length.along.values, np.clip(length.values / 2, 0.5, 1.0), strict=True))
+                for name, step in zip(self.space.names, first.steps, strict=True):
+                    own = float(step * nodes[name])
+                    steps[name] = min(steps.get(name, own), own)
         return steps
 
     def _resolved(

@@ -353,6 +353,10 @@ def with_errors(observed: list[Observations], errors: Any, space: Space, holder:
     dim, (along,) = times[0], spans[times[0]]
     x = np.asarray(floats(first.coordinates[dim], dim, space, (along,), first.data.sizes))
     obstacles = [obstacle_to_series(dim, space, o.data, spans, x, o.weights) for o in observed]
+    ordered = np.sort(x)
+    if any(obstacles) and not np.array_equal(x, ordered):
+        if not any(obstacle_to_series(dim, space, o.data, spans, ordered, o.weights) for o in observed):
+            raise ValueError(f"errors='auto': {obstacles[0]}")  # another order would have other errors
     if splines_in(space.basis(dim)):
         raise ValueError(
             f"errors='auto' takes periods of {dim!r} apart, and the basis of {dim!r} has a B-spline, of which each "
