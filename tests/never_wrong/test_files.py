@@ -107,7 +107,8 @@ def test_a_flipped_bit_is_an_error_or_changes_nothing(stored: tuple[str, Any, Pa
         pytest.skip("some flips in the tables of a file make the HDF5 library end the process")
     expected, silent, refused = contents(what), [], 0
     for where in flipped(path, count, seed=count):
-        gc.collect()  # HDF5 keeps a damaged file open until then, and reads what it held before from its handle
+        if path.suffix == ".nc":  # HDF5 keeps a damaged file open until then, and reads what it held before
+            gc.collect()
         try:
             again = OPEN[content](path)
         except (ValueError, OSError):
