@@ -11,13 +11,15 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.spatial.distance import cdist
 
 import xspline as xs
+from xspline.kriging import compiled
 from xspline.kriging.fitting import Observed, as_one, likelier
 from xspline.kriging.likelihood import Window, Windows
 from xspline.kriging.model import STEP, Model, matern
-from xspline.kriging.nearby import Nearby
+from xspline.kriging.nearby import Nearby, stretch
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import metric_of
 from xspline.kriging.search import ENOUGH, SLOPED, SMOOTHEST, Prior
+from xspline.labels.fine.field import rows_of
 
 
 @pytest.mark.parametrize("nu", [0.5, 0.6, 0.75, 1.2, 1.5, 2.5, 8.0])
@@ -410,3 +412,29 @@ def test_observations_of_few_cells_vary_as_one_too() -> None:
     at = np.stack([x % 30, x // 30], axis=1)
     noise = Observed(at, rng.standard_normal(1200), np.ones(1200))
     assert 1 <= as_one([noise], Places(2)) < 2
+
+
+def test_terms_of_few_observations_are_those_of_generalised_least_squares() -> None:
+    """With the covariance that was chosen: nothing of the functions is left, and errors are longer by Student's t."""
+    rng, hours = np.random.default_rng(0), np.arange(400)
+    weather = 0.1 * np.cumsum(rng.standard_normal(400)) + np.sin(2 * np.pi * hours / 24)
+    time = np.datetime64("2001-01-01", "ns") + hours * np.timedelta64(1, "h")
+    field = xr.DataArray(weather + rng.normal(0, 0.1, 400), {"time": time}, "time", "u").spline.fit()
+    fit = field.fits["u"]
+    (member,) = fit.fine.members
+    ((_, model),) = member.models
+    window, covariance = member.window, np.zeros((400, 400))
+    compiled.covariances(
+        window.places, window.levels, window.counts, *model.between(member.pyramid.spread), model.smoothness,
+        model.table, STEP, model.noise, covariance,
+    )  # fmt: skip
+    covariance = member.mean_scales[0] * (covariance + np.tril(covariance, -1).T)
+    functions = rows_of(fit.space, member.coordinates)
+    explained = np.linalg.solve(covariance, functions).T
+    normal = explained @ functions
+    assert float(abs(np.linalg.solve(normal, explained @ window.values)).max()) < 1e-8
+    own = np.sqrt(np.sum(functions * np.linalg.solve(normal, functions.T).T, axis=1))
+    longer = field.select(time=xs.Fourier).stderr().values / own
+    _, freedom = member.error_covariance(member.cells(400)[0])
+    assert np.ptp(longer) < 1e-6
+    assert longer.mean() == pytest.approx(stretch(np.array(freedom)), rel=1e-6)

@@ -159,18 +159,18 @@ class Nearby:
         p, n = self.pyramid, self.pyramid.count
         return Window(p.places[:n], p.levels[:n], p.counts[:n], p.values[:n], self.rows)
 
-    def terms(self, functions: Array, held: Array, coefficients: Array) -> tuple[Array, Array]:
-        """Return the change of coefficients [P] of functions [n, P] that know the covariance of errors, and their own.
+    def terms(self, functions: Array, held: Array, coefficients: Array) -> tuple[Array, Array] | None:
+        """Return by how much generalised least squares change coefficients [P] of functions [n, P]; their covariance.
 
-        The observations are one window, and what `coefficients` leave; `held` [P, P] is their precision before data.
-        Those of generalised least squares, with this field of what they leave, are the best linear prediction
-        (universal kriging).
+        Observations are one window, and what `coefficients` leave of data; `held` [P, P] is their precision before
+        data. Their sum with this field, of what the changed ones leave, is the best linear prediction (universal
+        kriging). None where the covariance of observations is not positive definite to rounding.
         """
         window, change, covariance = self.window, np.zeros_like(coefficients), np.zeros_like(held)
         for (weight, model), scale in zip(self.models, self.mean_scales, strict=True):
             solved = solved_window(window, model, model.between(self.pyramid.spread))
             if solved is None:
-                raise FloatingPointError("the covariance of a likely model is positive definite")
+                return None
             white = solved.root @ np.column_stack([functions, window.values])
             normal = white[:, :-1].T @ white / scale
             inverse = np.linalg.pinv(normal[:, :-1] + held, hermitian=True)

@@ -290,25 +290,27 @@ class Fit:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.sqrt(np.where(count > edf, rss / (count - edf), np.nan)))
 
-    def of_few(self) -> Iterator[tuple[int, Nearby, np.ndarray, np.ndarray]]:
+    def of_few(self) -> Iterator[tuple[int, Nearby, np.ndarray, np.ndarray, np.ndarray]]:
         """Yield the members with a fine field whose observations are few, and enough to tell all terms.
 
-        Each comes with its number, its functions at observations [n, P], and the precision [P, P] that the penalty
-        gives coefficients before data.
+        Each comes with its number, its functions at observations [n, P], the precision [P, P] that the penalty gives
+        coefficients before data, and the system [P, P] that was solved for them.
         """
         space, members = self.space, () if self.fine is None else self.fine.members
         dense = [(k, m) for k, m in enumerate(members) if m is not None and m.is_dense]
-        dense = [(k, m) for k, m in dense if 2 * space.size <= m.pyramid.count]
-        if not dense:
+        few = [(k, m) for k, m in dense if 2 * space.size <= m.pyramid.count]
+        if not few:
             return
-        held = self.known_penalty.bound(self.total.gram, space).gram(space).to_dense(space.frame)
-        held = np.broadcast_to(
-            held.reshape(space.size, space.size, -1), (space.size, space.size, len(members))
+        shape = (space.size, space.size, len(members))
+        grams = (self.known_penalty.bound(self.total.gram, space).gram(space), self.total.gram)
+        penalty, data = (
+            np.broadcast_to(gram.to_dense(space.frame).reshape(*shape[:2], -1), shape) for gram in grams
         )
-        sigma = np.broadcast_to(self.sigma(), self.variable.batch_shape).ravel()
-        for k, member in dense:
-            if sigma[k] > 0:
-                yield k, member, rows_of(space, member.coordinates), held[..., k] / sigma[k] ** 2
+        variance = np.broadcast_to(self.sigma() ** 2, self.variable.batch_shape).ravel()
+        for k, member in few:
+            if variance[k] > 0:
+                own = penalty[..., k]
+                yield k, member, rows_of(space, member.coordinates), own / variance[k], own + data[..., k]
 
     def noise(self) -> np.ndarray:
         """The standard deviation of an observation of weight 1 about the field, over batch dimensions."""

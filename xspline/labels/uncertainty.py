@@ -479,19 +479,21 @@ def _sandwich(fit: Fit) -> tuple[Array, Array, Array]:
         if member is not None:
             cells, number = member.cells(most)
             errors, freedom = member.error_covariance(cells)
-            counts, rows = cells.counts, member.cell_means(functions, cells, number)
-        size = np.sqrt(counts)[:, None]
-        rows = size * rows
-        middle = weight**2 * size * errors * size.T - weight * own**2 * np.eye(len(counts))
-        few = len(rows) < space.size and k not in known
         if k in known:
             covariance, system = known[k]
+            left = np.eye(space.size)
             middle = system @ (covariance * stretch(np.array(freedom)) ** 2) @ system - own**2 * system
-        elif not few:
-            middle = rows.T @ middle @ rows
+        else:
+            if member is not None:
+                counts, rows = cells.counts, member.cell_means(functions, cells, number)
+            size = np.sqrt(counts)[:, None]
+            left = (size * rows).T
+            middle = weight**2 * size * errors * size.T - weight * own**2 * np.eye(len(counts))
+            if len(rows) >= space.size:
+                left, middle = np.eye(space.size), left @ middle @ left.T
         values, vectors = np.linalg.eigh(middle)
         vectors *= np.sqrt(np.abs(values))
-        roots.append(rows.T @ vectors if few else vectors)
+        roots.append(left @ vectors)
         signs.append(np.sign(values)[None])
         alike.append(freedom)
 
@@ -505,16 +507,10 @@ def _sandwich(fit: Fit) -> tuple[Array, Array, Array]:
 
 def _of_few(fit: Fit) -> dict[int, tuple[Array, Array]]:
     """Return of members of few observations the covariance [P, P] of coefficients, and the system that was solved."""
-    members, space = list(fit.of_few()), fit.space
-    if not members:
-        return {}
-    grams = fit.total.gram.to_dense(space.frame).reshape(space.size, space.size, -1)
-    grams = np.broadcast_to(grams, (*grams.shape[:2], math.prod(fit.variable.batch_shape)))
-    sigma = np.broadcast_to(fit.sigma(), fit.variable.batch_shape).ravel()
     known = {}
-    for k, member, functions, held in members:
-        _, covariance = member.terms(functions, held, np.zeros(space.size))
-        known[k] = covariance, grams[..., k] + held * sigma[k] ** 2
+    for k, member, functions, held, system in fit.of_few():
+        if (terms := member.terms(functions, held, np.zeros(fit.space.size))) is not None:
+            known[k] = terms[1], system
     return known
 
 

@@ -91,8 +91,10 @@ def beside(fit: Fit, fine: Fine) -> Fit:
     """
     whole, members = replace(fit, fine=fine), list(fine.members)
     coefficients = np.array(fit.coefficients, np.float64).reshape(fit.space.size, len(members))
-    for k, own, functions, held in whole.of_few():
-        change, _ = own.terms(functions, held, coefficients[:, k])
+    for k, own, functions, held, _ in whole.of_few():
+        if (terms := own.terms(functions, held, coefficients[:, k])) is None:
+            continue
+        change, _ = terms
         coefficients[:, k] += change
         columns = own.coordinates, own.window.values - functions @ change, own.window.counts
         members[k] = replace(own, pyramid=pyramid_of(*columns, own.places, own.pyramid.metric))
@@ -145,15 +147,11 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
         (p for p in (places_of(space).with_tubes(*m[:2]) for m in parts) if p.tube), places_of(space)
     )
     largest = max(parts, key=lambda member: member.values.size).coordinates.T
-    every = [
-        np.concatenate([np.unique(member.coordinates[:, j]) for member in parts]) for j in range(len(alone))
-    ]
-    steps = np.array(
-        [
-            step_of(labels) if own and np.ptp(labels) > 0 else _step_of_points(x, len(alone))
-            for x, labels, own in zip(largest, every, alone, strict=True)
-        ]
-    )
+    steps = np.array([_step_of_points(x, len(alone)) for x in largest])
+    for j in np.flatnonzero(alone):
+        labels = np.concatenate([np.unique(member.coordinates[:, j]) for member in parts])
+        if np.ptp(labels) > 0:
+            steps[j] = step_of(labels)
     places = on_grid(places, [coordinates[name] for name in space.names], steps, alone)
     enough = [member is not None for member in each]
     return Left(parts, places, steps, enough, rounding(np.concatenate(known)))
