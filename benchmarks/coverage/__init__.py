@@ -37,7 +37,7 @@ PARTS = {
     "networks": networks,
     "older": older,
 }
-DRAWS, REPLICATES, QUICK = 35, 200, 2
+DRAWS, REPLICATES, QUICK = 35, 200, 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -120,7 +120,7 @@ def likelier(member: Observed, ways: Sequence[Places], rows_of: Callable[[Array]
         ]
         prior = Prior.over(metric, np.ptp(at, axis=0), places, 1, SMOOTHEST, -math.inf, count <= VERY_FEW)
         levels = Windows(np.zeros((1, at.shape[1])), varied(items, lambda w: w.left, own.values))
-        unlikely.append(min(prior.search(levels, start).value for start in prior.starts))
+        unlikely.append(prior.first(levels).value)
     return ways[int(np.argmin(unlikely))]
 
 
@@ -261,7 +261,7 @@ def _choices(
     floor: float,
     windows: int,
 ) -> tuple[list[_Chosen], list[float]]:
-    """Return the covariance that windows make likely; of many observations a smooth one, at one scale, beside it.
+    """Return the covariance that windows make likely; of many observations a smooth one, where few make it likelier.
 
     Beside them is −log of the likelihood of each.
     """
@@ -270,10 +270,12 @@ def _choices(
     very_few, metric = largest.count <= VERY_FEW, largest.metric
     few, most, sampled = _windows(pyramids, rows, inner, windows)
     near = None if dense else replace(most, items=[w for w in most.items if not w.levels.any()])
-    choices, unlikely = [], []
+    choices, unlikely = list[_Chosen](), list[float]()
     kinds = [(SLOPED, True), (SMOOTHEST, False)][: 1 + (windows > FEW)]
     for smoothest, may_be_two in [(SMOOTHEST, count >= TWO)] if dense else kinds:
         single, double = (Prior.over(metric, span, places, q, smoothest, floor, very_few) for q in (1, 2))
+        if choices and few.value(single.model(single.first(few).x)) >= few.value(choices[0].models[0][1]):
+            break
         priors = (single, double if may_be_two else None)
         found = single.drawn(most) if very_few else likeliest(few, most, near, priors, count <= SMALL)
         scales, residuals = sampled.scales(found[0][1]), most.residuals(found[0][1])

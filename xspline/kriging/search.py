@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -135,6 +136,10 @@ class Prior:
         information = self.parts.T @ information @ self.parts + inverse.T @ inverse
         return Evaluated(x, value + 0.5 * float(away @ away), gradient, information)
 
+    def first(self, windows: Windows, starts: Sequence[Array] = ()) -> Evaluated:
+        """Return the likeliest parameters that searches find, at one scale where no `starts` are given."""
+        return min((self.search(windows, x) for x in starts or self.starts), key=lambda found: found.value)
+
     def search(self, windows: Windows, start: Array, enough: float = ENOUGH[0]) -> Evaluated:
         """Return the likeliest parameters that Newton's method with average information finds from a start.
 
@@ -215,13 +220,10 @@ def likeliest(
     """
     (single, double), lengths = priors, priors[0].lengths
 
-    def first(prior: Prior, starts: list[Array]) -> Evaluated:
-        return min((prior.search(few, start) for start in starts), key=lambda found: found.value)
-
     def ended(prior: Prior, found: Evaluated) -> Evaluated:
         return prior.search(all_windows, found.x, ENOUGH[1])
 
-    likely = first(single, single.starts)
+    likely = single.first(few)
     if double is None:
         prior, best = single, ended(single, likely)
     else:
@@ -229,16 +231,19 @@ def likeliest(
         halves = np.concatenate([np.repeat(rest[:1] - math.log(2), 2), np.repeat(rest[1:2], 2), rest[2:]])
         scales = [[own + math.log(x) for x in pair] for pair in APART]
         starts = [np.concatenate([*pair, halves]) for pair in scales]
-        both = first(double, starts)
+        both = double.first(few, starts)
         # What is seen across gaps has slopes. Where neither is longer along all coordinates, either may be rough.
         rough, sloped = double.model(both.x).lengths
         if not (sloped > rough).all():
             rest = both.x[2 * lengths :]
             swapped = np.concatenate([both.x[lengths : 2 * lengths], both.x[:lengths], rest[1::-1], rest[2:]])
-            both = min(both, first(double, [swapped]), key=lambda found: found.value)
+            both = min(both, double.search(few, swapped), key=lambda found: found.value)
         worth = WORTH * (double.mean.size - single.mean.size)
-        if both.value < likely.value - worth:  # All windows say more clearly what few say.
+        # All windows say more clearly what few say.
+        if both.value < likely.value - worth:
             prior, best = double, ended(double, both)
+        elif both.value > likely.value:
+            prior, best = single, ended(single, likely)
         else:
             likely, both = ended(single, likely), ended(double, both)
             prior, best = (double, both) if both.value < likely.value - worth else (single, likely)

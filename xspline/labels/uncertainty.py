@@ -54,9 +54,6 @@ _SCORES = {
 }
 
 
-# ---- covariances and draws
-
-
 @dataclass(frozen=True, eq=False)
 class Covariance:
     """The covariance of the coefficients of one variable, as far as values and derivatives need it.
@@ -639,9 +636,6 @@ def jackknife_replicates(fit: Fit, device: str | None = None) -> Array:
         deviation = c - np.sum(c, axis=ndim, keepdims=True, where=used) / count
         scaled = np.where(count > 1, np.sqrt((count - 1) / count), np.nan) * np.where(used, deviation, 0.0)
     return scaled * selection(fit.space, fit.selected, c.ndim)
-
-
-# ---- cross-validation
 
 
 def cross_validate(fit: Fit, device: str | None = None) -> xr.Dataset:

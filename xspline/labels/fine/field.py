@@ -92,9 +92,8 @@ class Fine:
             ),
             "fine_length_in_labels": (lengths / steps, "correlation length, in steps of labels", dims),
         }
-        own = {dim: coords[dim] for dim in dims}
         return {
-            name: xr.DataArray(x, {d: own[d] for d in over}, over, attrs={"long_name": text})
+            name: xr.DataArray(x, {d: coords[d] for d in over}, over, attrs={"long_name": text})
             for name, (x, text, over) in named.items()
         }
 
