@@ -38,7 +38,7 @@ dask.config.set(num_workers=2)
 # No deadline: the first example may compile a kernel. "ci" is reproducible and looks further.
 _COMMON = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("default", max_examples=6, **_COMMON)
-hypothesis.settings.register_profile("ci", max_examples=30, derandomize=True, **_COMMON)
+hypothesis.settings.register_profile("ci", max_examples=15, derandomize=True, **_COMMON)
 hypothesis.settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default")
 )

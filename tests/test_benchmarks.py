@@ -26,6 +26,7 @@ def test_figures_keep_their_bounds(name: str) -> None:
     assert any(r.bound is not None and "delta_max" in r.figure for r in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [DIFFUSION, WAVE, BURGERS], ids=lambda p: p.name)
 def test_recovered_constant_is_that_of_the_formulas(problem: Problem) -> None:
     """The text of the equation and the paper's formulas, written out, agree on one field."""

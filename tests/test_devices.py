@@ -97,6 +97,7 @@ def test_a_gpu_gives_the_fit_of_the_host(name: str, chunked: bool, put: Put) -> 
     assert isinstance(field.coefficients.data, np.ndarray)
 
 
+@pytest.mark.slow
 def test_holders_and_smoothing_of_a_gpu(put: Put) -> None:
     data = clouds()
     field, moved = (
@@ -107,6 +108,7 @@ def test_holders_and_smoothing_of_a_gpu(put: Put) -> None:
     np.testing.assert_allclose(moved.stderr(), field.stderr(), rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::xspline.FitWarning")
 def test_single_values_of_a_gpu_are_looked_at_on_the_host(put: Put) -> None:
     data = clouds()[3]
@@ -186,6 +188,7 @@ def test_dense_systems_on_a_gpu(bases: dict[str, Any], penalty: Any, cuda: None)
     same_field(ours, host)
 
 
+@pytest.mark.slow
 def test_a_gpu_also_solves_what_is_solved_later(cuda: None) -> None:
     """Lazy fields, and the fits without each part."""
     statistics = (

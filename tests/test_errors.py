@@ -139,6 +139,7 @@ def test_bad_weights_are_named_by_their_place(product: xr.DataArray, bad: float)
         product.spline.fit(BASES, weights=weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [None, {"time": 5, "lat": 4}])
 def test_weights_of_missing_values_may_be_missing(
     product: xr.DataArray, chunks: dict[str, int] | None

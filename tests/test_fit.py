@@ -125,6 +125,7 @@ def ensemble() -> xr.DataArray:
     return xr.concat(members, "member").transpose("time", "member", "lat", "lon")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [None, {"member": 2, "time": 7, "lon": 9}])
 def test_ensemble_member_as_batch_dimension(chunks: dict[str, int] | None) -> None:
     data = ensemble() if chunks is None else ensemble().chunk(chunks)
@@ -137,6 +138,7 @@ def test_ensemble_member_as_batch_dimension(chunks: dict[str, int] | None) -> No
     assert field.summary()["rmse"].dims == ("member",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [None, {"member": 2, "time": 7}])
 def test_ensemble_member_pooled_as_repeated_observations(chunks: dict[str, int] | None) -> None:
     data = ensemble() if chunks is None else ensemble().chunk(chunks)

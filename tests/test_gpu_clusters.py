@@ -79,6 +79,7 @@ def test_workers_with_a_gpu(store: Path, expected: xs.Field, cluster: Callable[[
         assert apart(field.predict(values, device="cuda"), values) < 1e-10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", OPENED)
 def test_workers_that_declare_a_gpu(
     store: Path, expected: xs.Field, moved: Moved, how: str, monkeypatch: pytest.MonkeyPatch

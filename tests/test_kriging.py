@@ -47,6 +47,7 @@ def test_slopes_of_the_likelihood_are_its_differences(nu: float) -> None:
         assert (high - low) / 2e-4 == pytest.approx(slope, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("functions", [0, 2])
 def test_information_is_what_slopes_scatter_by(functions: int) -> None:
     """Over data that a model draws, slopes have the mean 0 and as covariance the information."""
@@ -114,6 +115,7 @@ def test_intervals_of_new_observations_hold_them_whatever_the_noise_is_like() ->
     assert 0.93 < held.mean() < 0.98
 
 
+@pytest.mark.slow
 def test_members_of_a_batch_share_a_covariance_only_where_they_are_alike() -> None:
     """A quiet station among noisy ones is fitted as it is alone; six that are alike are one covariance."""
     rng, day = np.random.default_rng(0), np.arange(200.0)
@@ -179,6 +181,7 @@ def test_functions_that_are_one_at_all_labels_leave_no_likelihood_of_rounding() 
     assert float(apart.max()) < 1e-6
 
 
+@pytest.mark.slow
 def test_one_bird_among_zeros_along_flight_lines() -> None:
     """Windows of zeros alone are without noise at any length, and of rounding where a constant is taken out."""
     rng = np.random.default_rng(0)
@@ -210,6 +213,7 @@ def test_a_search_ends_where_another_does_and_above_the_noise_of_rounding() -> N
         assert (first[-1] == least) == (least == -2)
 
 
+@pytest.mark.slow
 def test_copies_of_records_say_nothing_of_noise() -> None:
     """Five of 300 records are there twice: σ of .3 was .0003, and the truth was held nowhere."""
     rng = np.random.default_rng(0)
@@ -239,6 +243,7 @@ def test_noise_of_a_smooth_field_is_told(square: float, noise: float) -> None:
     assert 0.92 < float((abs(found - truth) < 1.96 * stderr).mean()) < 0.98
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [60, 600])
 @pytest.mark.parametrize("is_counted", [False, True])
 def test_labels_are_counted_where_that_is_likelier(count: int, is_counted: bool) -> None:
@@ -258,6 +263,7 @@ def test_labels_are_counted_where_that_is_likelier(count: int, is_counted: bool)
     assert found >= 5 if is_counted else found <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1.0, -(2.0**-10)])
 def test_levels_close_together_say_where_the_field_changes(unit: float) -> None:
     """Of the ocean: up to 5 °C away, of 14, between deep levels where none were counted; 0.25 by straight lines."""
@@ -348,6 +354,7 @@ def test_cells_are_not_far_narrower_than_places_are_apart() -> None:
     assert widths[0] / widths[1] > np.median(np.diff(x)) / 12
 
 
+@pytest.mark.slow
 def test_widths_of_cells_are_those_of_equal_change() -> None:
     """Years that differ at random, of maps that are smooth: whatever the unit of time, its width is a small one."""
     rng, x = np.random.default_rng(0), np.arange(24.0)
@@ -414,6 +421,7 @@ def test_observations_of_few_cells_vary_as_one_too() -> None:
     assert 1 <= as_one([noise], Places(2)) < 2
 
 
+@pytest.mark.slow
 def test_terms_of_few_observations_are_those_of_generalised_least_squares() -> None:
     """With the covariance that was chosen: nothing of the functions is left, and errors are longer by Student's t."""
     rng, hours = np.random.default_rng(0), np.arange(400)

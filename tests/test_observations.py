@@ -46,12 +46,14 @@ def anomaly(tao: xr.DataArray, climatology: xs.Field) -> xs.Field:
     return left.spline.fit(tao.spline.space(EVENTS), penalty=EVENT_PENALTY)
 
 
+@pytest.mark.slow
 def test_every_report_of_the_moorings_is_fitted(tao: xr.DataArray) -> None:
     field = tao.spline.fit(EVENTS, penalty=EVENT_PENALTY)
     assert field.statistics.count == 123_032 and field.statistics.outside == 0
     assert rmse(field.predict() - tao) < 0.6
 
 
+@pytest.mark.slow
 def test_withheld_moorings_are_predicted_better_than_by_their_season(
     tao: xr.DataArray, climatology: xs.Field, anomaly: xs.Field
 ) -> None:

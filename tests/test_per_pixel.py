@@ -31,6 +31,7 @@ def series(gaps: str, dtype: str) -> xr.DataArray:
     return xr.DataArray(values, coords, tuple(coords), "t")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dims", "dtype", "chunks"),
     [

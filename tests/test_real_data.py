@@ -59,6 +59,7 @@ def test_straight_from_the_file(data_dir: Path) -> None:
     assert worst(lazy.predict(dataset.sst), direct.predict(), where=dataset.sst) < EXACT
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*the knots limit the fit:xspline.FitWarning")
 def test_the_trend_of_nino_34_is_as_sure_as_the_jackknife_over_years_of_the_mean_of_labels(
     ersst: xr.Dataset,

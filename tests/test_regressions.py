@@ -92,6 +92,7 @@ def test_coefficients_of_each_kind_of_function() -> None:
     assert field.coefficient("cos1").dims == ("lat", "lon") and field.coefficient("cos1").units == "degC"
 
 
+@pytest.mark.slow
 def test_smooth_in_space_with_reml() -> None:
     data = maps(noise=0.5)
     field = data.spline.fit({"lat": 9, "lon": 12, "time": BASIS})

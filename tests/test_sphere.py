@@ -158,6 +158,7 @@ def test_one_value_at_a_pole_is_a_constraint_of_the_fit(
     assert 0.8 < float(spread.min()) and float(spread.max()) < 1.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("truth", TRUTHS)
 def test_the_likelihood_knows_the_constraint_at_poles(truth: str) -> None:
     data = on_grid(truth).isel(time=0)
@@ -169,6 +170,7 @@ def test_the_likelihood_knows_the_constraint_at_poles(truth: str) -> None:
     assert chosen == pytest.approx(best.x, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("truth", TRUTHS)
 @pytest.mark.parametrize("dim", ["lon", "time"])
 def test_offsets_of_holders_know_the_constraint_at_poles(dim: str, truth: str) -> None:

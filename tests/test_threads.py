@@ -45,6 +45,7 @@ def answers(name: str, seed: int) -> list[np.ndarray]:
     return [solution.coefficients, solution.rss, solution.factorisation.edf(), *own]
 
 
+@pytest.mark.slow
 def test_concurrent_solves_have_the_bits_of_solves_one_after_the_other() -> None:
     tasks = [(name, seed) for seed in range(4) for name in SOLVES]
     expected = [answers(*task) for task in tasks]

@@ -62,6 +62,7 @@ def test_after_an_interrupt_only_the_rest_is_read(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".new-*"))
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_named_and_computed_again_once_deleted(tmp_path: Path) -> None:
     source = grid(Array(values(BIG), (3, 7, 6)))
     expected = digests(sums([source], SPACE, checkpoint=tmp_path))

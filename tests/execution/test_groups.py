@@ -105,6 +105,7 @@ def test_blocks_that_workers_hold_stay_where_they_are() -> None:
         assert_same(summed(grid(here)), expected, SPACE)
 
 
+@pytest.mark.slow
 def test_a_read_of_a_group_is_tried_again_and_named(tmp_path: Path) -> None:
     expected = summed(grid(chunked(values(), (1, 7, 6)))).digest()
     for times, directory in ((1, tmp_path / "passing"), (3, tmp_path / "failing")):

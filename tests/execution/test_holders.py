@@ -49,6 +49,7 @@ def assert_own(by_holder: HolderSums, source: Source, where: Space) -> None:
 FORMS: dict[str, Callable[..., Any]] = {"memory": lambda y, chunks: y, "dask": chunked, "reader": Array}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "axis, codes",
@@ -82,6 +83,7 @@ def test_lazy_sums_of_holders_are_computed_together() -> None:
     assert_own(HolderSums(dict(enumerate(by_holder))), source, SPACE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dask", "reader"])
 def test_a_plan_counts_holders(form: str) -> None:
     sizes = limits(5000)

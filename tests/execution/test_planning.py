@@ -78,6 +78,7 @@ def test_in_memory_there_are_no_tasks() -> None:
     assert planned.tier == "in memory"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gaps", ["none", "static", "any"])
 @pytest.mark.parametrize("chunks", [(30, 14, 12), (7, 5, 6)])
 def test_bytes_of_g_are_those_found(gaps: str, chunks: tuple[int, ...]) -> None:
@@ -213,6 +214,7 @@ def test_workers_need_no_more_than_projected_on_a_large_store(
     assert_projected(worker, tmp_path / "y.zarr", 300, chunk, gaps, packed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gaps", ["none", "static", "any"])
 def test_the_plan_says_what_is_moved(gaps: str) -> None:
     """Bytes that tasks hand to other tasks: of all sums but the last ones."""

@@ -27,6 +27,7 @@ def check(built: Block, layout: Layout, space: Space = SPACE, rtol: float = 1e-1
     return sums
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_sums_are_those_of_the_rows(name: str) -> None:
     for mask, weight, dtype in variants(name):
@@ -37,12 +38,14 @@ def test_sums_are_those_of_the_rows(name: str) -> None:
         assert sums.tally.outside == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_sums_of_unions_in_cells_are_those_of_the_rows(name: str) -> None:
     for mask, weight, dtype in variants(name)[::3]:
         check(*block(name, mask, weight, dtype), EVENTS)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(
     name=st.sampled_from(sorted(CASES)),

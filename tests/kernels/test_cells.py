@@ -67,6 +67,7 @@ def goes_by_cells(built: Block, layout: Layout, space: Space, engine: Engine | N
     return Walk(built, layout, space, choose_engine(built.values, engine), 10**6).cells(0) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPACES)
 def test_every_kind_of_basis(name: str, device: Device) -> None:
     """Every second one with weights."""
@@ -84,6 +85,7 @@ def test_every_kind_of_basis(name: str, device: Device) -> None:
         assert_same(accumulate(there, layout, SPACES[name]), sums)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPACES)
 def test_few_rows_in_a_cell(name: str, device: Device) -> None:
     built, layout = observations(SPACES[name], 20)
@@ -111,6 +113,7 @@ def test_points_on_knots_ends_and_beyond(name: str, device: Device) -> None:
     assert sums.tally.missing > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slab", [7, 100])
 def test_slabs_that_cut_cells(slab: int, device: Device) -> None:
     space = SPACES["uneven circle"]
@@ -147,6 +150,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "weight", "mask"), pairwise(LAYOUTS, ("none", "first", "all"), ("full", "rows", "random"))
 )

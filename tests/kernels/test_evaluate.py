@@ -77,6 +77,7 @@ def dense(pairs: bool) -> Callable[..., Floats]:
     return forms if pairs else reference.evaluate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("space", "orders", "pairs"),
     [
@@ -123,6 +124,7 @@ def test_pairs_of_every_basis(names: tuple[str, ...], together: bool) -> None:
         reference.close(values, forms(pairs, coordinates, layout, space, orders))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("name", EVALUABLE)
 def test_three_namespaces_give_the_same_values(name: str, pairs: bool, device: Device) -> None:

@@ -72,6 +72,7 @@ def test_a_sweep_gives_the_sums_of_the_definition(name: str, mask: str) -> None:
         assert_same(swept, accumulate(data, layout, SPACE, engine="namespace"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SWEPT)
 def test_sums_of_a_grid_on_a_device(name: str, device: Device) -> None:
     for mask, dtype in [*zip(MASKS, itertools.cycle(("f4", "f8")), strict=False), ("full", "i2")]:
@@ -112,6 +113,7 @@ def swept(name: str, mask: str, dtype: str, index: int | None = None, limit: int
     return sums_of(walked, Sweep(walked, index, sweeper(**sizes)).result())
 
 
+@pytest.mark.slow
 @COMPILED
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", SWEPT)
@@ -121,6 +123,7 @@ def test_kernels_of_a_gpu_give_the_sums_of_the_definition(name: str, mask: str) 
         assert_same(swept(name, mask, dtype), expected)
 
 
+@pytest.mark.slow
 @COMPILED
 @pytest.mark.parametrize("name", ["members first", "pixels", "scalar time"])
 def test_any_tiles_groups_and_slabs(name: str) -> None:

@@ -93,6 +93,7 @@ def test_a_fit_is_that_of_dense_generalised_least_squares(chunks: dict[str, int]
     assert_is_dense(field, data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bases", [{"time": SEASON, "lat": xs.BSpline(5)}, {"time": SEASON}])
 @pytest.mark.parametrize("order", [("time", "lat"), ("lat", "time")])
 @pytest.mark.parametrize("errors", [ERRORS, "auto"])
@@ -157,6 +158,7 @@ def test_years_are_holders_and_the_jackknife_leaves_them_out() -> None:
     assert_is_dense(without, data.where(data.time.dt.year != 1993))
 
 
+@pytest.mark.slow
 def test_parts_are_joined_in_the_order_of_time_and_few_joins_leave_each_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -183,6 +185,7 @@ def test_parts_are_joined_in_the_order_of_time_and_few_joins_leave_each_out(
     xr.testing.assert_allclose(*scores, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_each_pixel_has_its_own_correlation() -> None:
     data = grid()
     bare, chunked = (
@@ -432,6 +435,7 @@ def test_a_plain_fit_says_what_errors_that_remember_take() -> None:
         xs.fit(grid(), time=SEASON, lat=xs.Polynomial(5), errors=xs.AR1("time"))
 
 
+@pytest.mark.slow
 def test_errors_that_last_longer_than_ar1_are_said() -> None:
     """Trends of such series were held in 42 of 100 intervals of 95 %, and two of three checks said that all is fine."""
     time = np.arange("1980-01", "2013-01", dtype="datetime64[M]").astype("datetime64[ns]")
@@ -449,10 +453,10 @@ def test_errors_that_last_longer_than_ar1_are_said() -> None:
 @pytest.mark.simulation
 def test_the_warning_names_rho_and_comes_where_it_should() -> None:
     for rho in (0.5, 0.8):
-        told = warned(rho, range(200))
-        assert len(told) == 200
+        told = warned(rho, range(100))
+        assert len(told) == 100
         assert abs(np.mean(told) - rho) < 0.05
-    assert len(warned(0.0, range(200))) <= 10
+    assert len(warned(0.0, range(100))) <= 5
 
 
 def test_gaps_too_long_to_be_remembered_across_are_said() -> None:

@@ -110,6 +110,7 @@ def test_a_fine_field_needs_the_values_now() -> None:
         data.spline.fit(holder="west", fine=True)
 
 
+@pytest.mark.slow
 def test_what_happened_is_told(tmp_path) -> None:
     field = waves().spline.fit()
     told = field.summary().attrs["fine"]
@@ -193,6 +194,7 @@ def test_chunks_of_a_target_are_those_that_are_asked_for(chunks, line: xs.Field)
     np.testing.assert_allclose(lazy.compute(), line.predict(), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_many_observations_at_few_places(tmp_path) -> None:
     """They say what their means say of the field, and what they differ by tells of the noise."""
     rng = np.random.default_rng(0)
@@ -282,6 +284,7 @@ def test_slopes_in_space_know_what_neighbours_make_good() -> None:
     assert 0.7 < np.sqrt(np.mean(((slopes - truth) / errors) ** 2)) < 1.2
 
 
+@pytest.mark.slow
 def test_a_cycle_takes_up_no_weather_that_lasts() -> None:
     """No smooth field makes that good: .72 of values were covered, and errors were twice as large."""
     hours = np.arange(240)
@@ -300,6 +303,7 @@ def test_a_cycle_takes_up_no_weather_that_lasts() -> None:
     assert np.mean(errors) ** 0.5 < 0.035
 
 
+@pytest.mark.slow
 def test_of_members_and_variables_any_may_come_first() -> None:
     rng, hours = np.random.default_rng(0), np.arange(120)
     values = 0.3 * np.cumsum(rng.standard_normal((2, 120)), axis=1) + np.sin(2 * np.pi * hours / 24)

@@ -93,6 +93,7 @@ def test_labels_of_a_mask_are_converted_to_the_units_of_the_data(
         data.spline.fit(splines(), penalty=xs.Roughness(1.0, where=other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["banded", "dense"])
 def test_solvers_agree(solver: str) -> None:
     _, data, sea = basins()
@@ -128,6 +129,7 @@ def test_a_penalty_is_plain_data_and_short() -> None:
     assert rounded(penalty).where == penalty.where  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["nc", "zarr"])
 def test_files_hold_the_mask(tmp_path: Path, suffix: str) -> None:
     _, data, sea = basins()

@@ -137,6 +137,7 @@ def test_points_and_cells_merge_to_the_pooled_least_squares() -> None:
     close(coefficients((cells + points - cells).solve(0)), coefficients(points.solve(0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["banded", "dissection", "iterative", "reml"])
 def test_all_solvers_take_wider_sums(solver: str) -> None:
     data = boxes()
@@ -162,6 +163,7 @@ def test_solvers_of_grids_take_wider_sums(solver: str) -> None:
 # ---- chunks, files, parts
 
 
+@pytest.mark.slow
 def test_chunks_holders_and_files_agree(tmp_path: Path) -> None:
     data = boxes()
     whole = xs.statistics(data, SPACE, support="cells")
@@ -314,6 +316,7 @@ def test_points_with_depth_bins_of_their_own() -> None:
     close(coefficients(field), solution(rows, data.u))
 
 
+@pytest.mark.slow
 def test_events_of_monthly_means() -> None:
     basis = xs.Polynomial(1) + xs.Fourier(2, "year") + xs.BSpline(60)
     data = months(10 + np.cumsum(np.random.default_rng(0).normal(size=132)))

@@ -53,6 +53,7 @@ def slices(box: tuple[tuple[int, int], ...]) -> tuple[slice, ...]:
     return tuple(slice(*ends) for ends in box)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["directory", "other store"])
 @pytest.mark.parametrize("options", KNOWN.values(), ids=KNOWN)
 def test_boxes_are_those_of_zarr_bit_for_bit(options, where, tmp_path):
@@ -106,6 +107,7 @@ def test_damage_is_what_zarr_says_of_it(damage, tmp_path):
         ChunkReader.of(array)[slices(((0, 8), (0, 6), (0, 4)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [{"chunks": {}}, {"chunks": None}], ids=["Dask", "lazy"])
 @pytest.mark.parametrize("packed", [False, True], ids=["floats", "packed"])
 def test_statistics_are_those_of_the_values_that_xarray_decodes(form, packed, tmp_path):

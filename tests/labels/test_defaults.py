@@ -418,6 +418,7 @@ def test_code_shows_the_requested_bases(bases: dict[str, Any]) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_line_of_a_bare_fit_asks_for_it_again() -> None:
     data = sst(months=30).isel(lon=12, drop=True)[:, ::4]
     field = data.spline.fit()
@@ -430,6 +431,7 @@ def test_the_line_of_a_bare_fit_asks_for_it_again() -> None:
 ASKED: list[dict[str, Any]] = [{"errors": xs.AR1("time", rho=0.3)}, {"errors": "auto", "holder": "us"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [{"lat": None}, *ASKED, {"robust": True}, {"holder": "time.year"}])
 def test_the_line_of_a_fit_says_how_observations_were_taken(own: dict[str, Any]) -> None:
     data = sst(months=30).isel(lon=12, drop=True)[:, ::12]

@@ -155,6 +155,7 @@ def test_parts_of_one_holder_have_one_offset_in_any_order() -> None:
     assert swapped.coefficients.values.tobytes() == whole.coefficients.values.tobytes()
 
 
+@pytest.mark.slow
 def test_files_keep_offsets(tmp_path: Path) -> None:
     field = merged().solve(offsets="holders", noise="holders")
     field.to_zarr(tmp_path / "field.zarr")

@@ -54,6 +54,7 @@ def test_vorticity_and_divergence_are_those_of_the_exact_velocity() -> None:
     assert list(spin) == ["vorticity", "vorticity_stderr"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [xs.vorticity, xs.divergence])
 def test_labels_and_their_order_are_those_of_the_first_field(function: Callable[..., Any]) -> None:
     u, plain = field(Y**3 + X, "u", "m s-1"), field(X * Y, "v", "m s-1")

@@ -60,6 +60,7 @@ def form(request: pytest.FixtureRequest, product: xr.DataArray, tmp_path: Path) 
     return xr.open_zarr(tmp_path / "sst.zarr", chunks=None, consolidated=False).sst
 
 
+@pytest.mark.slow
 def test_a_component_of_a_coordinate_names_the_holders(form: xr.DataArray, product: xr.DataArray) -> None:
     space = product.spline.space(BASES)
     statistics = form.spline.statistics(space, holder="time.year")

@@ -227,6 +227,7 @@ def test_bands_hold_whole_curves(name: str) -> None:
     assert 0.93 - tolerance <= np.mean(held) <= 0.97 + tolerance
 
 
+@pytest.mark.slow
 def test_all_are_lazy_where_the_field_is() -> None:
     data = sst(months=24)
     field = data.spline.fit(BASES, penalty=PENALTY)

@@ -105,6 +105,7 @@ def test_circle_of_splines_goes_through_the_seam() -> None:
     assert field.mean(where=west).item() == pytest.approx(field.mean(where=mask).item(), abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"lon": 16, "penalty": 1e-9}, {"lon": xs.Fourier(2, period=360.0)}, {}])
 @pytest.mark.parametrize(("first", "turn"), [(-180, -180), (-177.5, -180), (0, 0), (2.5, 0), (20, 20)])
 def test_open_ends_of_a_circle_are_where_its_labels_end(options: dict, first: float, turn: float) -> None:
@@ -136,6 +137,7 @@ def test_open_ends_of_a_circle_without_labels_are_refused() -> None:
     assert field.mean({"lon": (None, None)}).item() == field.mean("lon").item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [-80, 280, 120])
 @pytest.mark.parametrize("options", [{"lon": 30, "penalty": 1e-12}, {}])
 def test_ranges_of_regional_longitudes_go_around_the_earth(options: dict, first: float) -> None:
@@ -165,6 +167,7 @@ def test_ranges_of_regional_longitudes_go_around_the_earth(options: dict, first:
         field.mean({"lon": (first + 300, None)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calendar", ["360_day", "noleap", "all_leap", "julian", "standard"])
 def test_ranges_of_times_end_by_their_calendar(calendar: str) -> None:
     time = xr.date_range("2000-01-01", periods=84, freq="MS", calendar=calendar, use_cftime=True)
@@ -182,6 +185,7 @@ def test_ranges_of_times_end_by_their_calendar(calendar: str) -> None:
             field.mean({"time": ("2001", "2004-02-30")})
 
 
+@pytest.mark.slow
 def test_regions_are_their_cells(field: xs.Field, product: xr.DataArray) -> None:
     lat, lon = product.lat, product.lon
     masks = xr.concat(
@@ -321,6 +325,7 @@ def assert_cells(field: xs.Field, labels: list, cells: list, degree: float = 1.0
     assert integral == pytest.approx(expected @ widths, abs=3e-3 * widths.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CELLS_OF_LONGITUDES)
 @pytest.mark.parametrize("options", [{"lon": 36, "penalty": 1e-12}, {"lon": xs.Fourier(2, period=360.0)}, {}])
 def test_cells_of_longitudes_are_those_on_the_circle(options: dict, case: str) -> None:
@@ -331,6 +336,7 @@ def test_cells_of_longitudes_are_those_on_the_circle(options: dict, case: str) -
         assert_cells(field, *CELLS_OF_LONGITUDES[case])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"lon": 36, "penalty": 1e-12}, {}])
 def test_cells_of_longitudes_in_radians_and_in_domains(options: dict) -> None:
     lon = np.arange(0.0, 360, 5)
@@ -599,6 +605,7 @@ def test_cells_that_nothing_reaches_have_no_errors() -> None:
         assert cells.u.isnull().sum() == 2
 
 
+@pytest.mark.slow
 def test_along_a_track_places_keep_their_dimension() -> None:
     """Also where it has the name of what is averaged over; errors are those of the covariance, sum by sum."""
     rng = np.random.default_rng(0)

@@ -222,6 +222,7 @@ def test_a_robust_fit_leaves_out_none_of_values_that_are_mostly_equal(bases: Map
     assert not told and not any("fit(robust=True)" in text for text in advice)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [{}, {"k": [0, 1]}], ids=["one", "batch"])
 def test_a_robust_fit_says_that_values_are_skewed_or_many_are_left_out(batch: Mapping[str, Any]) -> None:
     rng = np.random.default_rng(0)
@@ -236,6 +237,7 @@ def test_a_robust_fit_says_that_values_are_skewed_or_many_are_left_out(batch: Ma
         assert sum("left out 15% of the values" in text for text in told) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bases", [{"x": 30}, {}], ids=["single", "bare"])
 def test_residuals_that_nobody_sees_are_no_outliers(bases: Mapping[str, Any]) -> None:
     """Model output has no noise, and a fit leaves a millionth of it, more in some places than in others."""
@@ -259,6 +261,7 @@ def test_gross_errors_that_hide_among_each_other_warn(bases: Mapping[str, Any], 
         data.spline.fit(**bases)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["laplace", "student", "lognormal", "rough"])
 def test_tails_without_gross_errors_do_not_warn(kind: str) -> None:
     for seed in range(5):
@@ -276,6 +279,7 @@ def test_tails_without_gross_errors_do_not_warn(kind: str) -> None:
             assert not subjects(field) & {"tails", "outliers"}, "a robust fit is hardly nearer"
 
 
+@pytest.mark.slow
 def test_errors_that_grow_with_the_value_ask_for_logarithms() -> None:
     """As those of concentrations do; a robust fit would take the largest values for errors."""
     x, rng = np.linspace(0, 6, 30), np.random.default_rng(0)

@@ -58,6 +58,7 @@ def test_scores_are_the_dense_sandwich(field: xs.Field, product: xr.DataArray) -
     assert found.attrs["degrees_of_freedom"] == 4 and "between the 5 parts" in found.attrs["comment"]
 
 
+@pytest.mark.slow
 def test_parts_that_alone_know_a_pixel_leave_its_error_bars_nan(product: xr.DataArray) -> None:
     """As the jackknife has it; that of others is what it is without that pixel."""
     data = product.isel(lat=16, lon=slice(4, 11))
@@ -87,6 +88,7 @@ def test_scores_of_many_parts_are_near_the_jackknife(product: xr.DataArray) -> N
     np.testing.assert_allclose(scores, jackknife, rtol=0.02)
 
 
+@pytest.mark.slow
 def test_scores_of_errors_that_remember_are_those_of_innovations() -> None:
     data, space, rho = ar1.grid(), ar1.agreed(), 0.6
     field = xs.fit(data, space, penalty=0, errors=xs.AR1("time", rho), holder="time.year")
@@ -131,6 +133,7 @@ PLANE = {"time": ar1.SEASON, "lat": xs.Polynomial(1), "lon": xs.Polynomial(1)}
 PLACE = {"time": MONTHS[50], "lat": 5.0, "lon": 5.0}
 
 
+@pytest.mark.slow
 def test_auto_takes_scores_of_periods_where_places_share_errors() -> None:
     data = alike(0.6, 0.5)
     field = xs.fit(data, PLANE, errors="auto")
@@ -149,6 +152,7 @@ def test_auto_takes_scores_of_periods_where_places_share_errors() -> None:
     np.testing.assert_allclose(mean, error, rtol=scatter.FIVE * scatter.of_deviation(400))
 
 
+@pytest.mark.slow
 def test_auto_is_independent_where_residuals_show_nothing() -> None:
     field = xs.fit(alike(0.0, 0.0), PLANE, errors="auto")
     assert field.summary().errors == "AR(1) along time; nothing that they share beyond"
@@ -170,6 +174,7 @@ def test_auto_of_a_series_in_another_order_asks_for_that_of_time() -> None:
         xs.fit(series, time=ar1.SEASON, errors="auto")
 
 
+@pytest.mark.slow
 def test_auto_of_irregular_times_takes_scores_alone() -> None:
     data = alike(0.6, 0.5).isel(time=np.sort(np.random.default_rng(0).permutation(144)[:60]))
     points = data.stack(point=("time", "lat", "lon")).reset_index("point")

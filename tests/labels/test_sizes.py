@@ -73,6 +73,7 @@ def test_a_ridge_and_no_penalty_keep_few_functions() -> None:
     assert data.spline.space().shape == data.spline.statistics().space.shape == new
 
 
+@pytest.mark.slow
 def test_seconds_are_an_argument_of_all_that_choose() -> None:
     data = grid(lat=200, lon=200)
     few = data.spline.space(seconds=0.5)

@@ -72,6 +72,7 @@ def test_holders_of_some_years_are_averaged_over_theirs(maps: xr.DataArray, fiel
     assert abs(solved.predict(maps) - field.predict(maps)).max() < 2.0
 
 
+@pytest.mark.slow
 def test_gaps_of_their_own_are_refused_and_reml_takes_another_kind(maps: xr.DataArray) -> None:
     # One half of the map, then the other.
     clouds = maps.where((maps.lon > 180) == (maps.time < maps.time[30]))

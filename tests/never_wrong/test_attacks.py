@@ -71,6 +71,7 @@ HELD: dict[str, tuple[Callable[[], xr.DataArray], float, float, float]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", HELD)
 def test_what_makes_no_difference(expected: dict[str, xr.DataArray], name: str, kind: str) -> None:
@@ -169,6 +170,7 @@ TOLD: dict[str, tuple[Callable[[], Any], type[Exception] | type[Warning], str]] 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOLD)
 def test_what_is_told(name: str) -> None:
     call, kind, text = TOLD[name]
@@ -186,6 +188,7 @@ def test_members_whose_values_are_all_one_choose_nothing_for_others() -> None:
     np.testing.assert_allclose(field.predict(x=AT)[1:3], [np.full(50, 3.0), np.zeros(50)], atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, 1e-13, 1e-9])
 def test_measurements_at_nearly_one_place_are_repeated_ones(shift: float) -> None:
     x = np.repeat(X[::2], 2)

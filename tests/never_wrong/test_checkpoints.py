@@ -85,12 +85,14 @@ def test_the_same_name_is_not_the_same_data(tmp_path: Path) -> None:
         assert_as_without(xr.DataArray(blocks, {"t": T}, "t", "v"), tmp_path)
 
 
+@pytest.mark.slow
 def test_another_space_shares_the_directory(tmp_path: Path) -> None:
     for size in (20, 21, 20):
         assert_as_without(series(V), tmp_path, t=size)
     assert_as_without(series(V, step=7), tmp_path)
 
 
+@pytest.mark.slow
 def test_of_what_functions_make_nothing_is_kept(tmp_path: Path) -> None:
     """A fit has the bits of one without the checkpoint, leaves no new files, and warns with advice."""
 
@@ -133,6 +135,7 @@ def write(folder: Path, values: np.ndarray, form: str) -> None:
         data.chunk(t=20).to_zarr(folder / "v.zarr", mode="w", consolidated=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["lazy", "chunked", "netcdf"])
 def test_a_rewritten_store(tmp_path: Path, form: str) -> None:
     write(tmp_path, altered(V), form)
@@ -142,6 +145,7 @@ def test_a_rewritten_store(tmp_path: Path, form: str) -> None:
     assert_as_without(stored(tmp_path, form), tmp_path / "kept")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["lazy", "chunked"])
 def test_a_rewritten_chunk_of_a_store(tmp_path: Path, form: str) -> None:
     write(tmp_path, V, form)
@@ -153,6 +157,7 @@ def test_a_rewritten_chunk_of_a_store(tmp_path: Path, form: str) -> None:
     assert_as_without(stored(tmp_path, form), tmp_path / "kept")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [zarr.storage.MemoryStore, lambda: zarr.storage.FsspecStore.from_url("memory://v")]
 )
@@ -167,6 +172,7 @@ def test_a_rewritten_chunk_elsewhere_than_on_a_disk(tmp_path: Path, make: Any) -
         assert (kept(tmp_path) > before) == (changed or not before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["lazy", "chunked", "netcdf"])
 def test_a_selection_and_a_scale_of_a_store(tmp_path: Path, form: str) -> None:
     write(tmp_path, V, form)

@@ -92,6 +92,7 @@ def test_holders_choose_no_worse_than_reml_on_many_grids() -> None:
     assert not worse
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", (12, 35, 0, 1))
 def test_gcv_finds_the_lowest_score_on_a_line(seed: int) -> None:
     assert above_the_best(line(seed), 25) < 0.01
@@ -103,6 +104,7 @@ def test_gcv_finds_the_lowest_score_in_a_plane(seed: int) -> None:
     assert above_the_best(plane(seed), 7) < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "noise"), [(60, 0.01), (60, 0.1)])
 def test_reml_finds_a_wave_that_the_knots_just_hold(n: int, noise: float) -> None:
     """Its nearest minimum is a straight line, with everything else for noise."""

@@ -76,6 +76,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.slow
 def test_without_dask_arrays_all_works(ended: dict[str, str]) -> None:
     assert {name: ended[name] for name in ("memory", "store")} == {"memory": "works", "store": "works"}
 

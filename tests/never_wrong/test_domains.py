@@ -23,6 +23,7 @@ BASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASES)
 @pytest.mark.parametrize("chunks", [None, 10])
 def test_observations_outside_are_left_out(name: str, chunks: int | None) -> None:
@@ -46,6 +47,7 @@ EXTENDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXTENDED)
 @pytest.mark.parametrize("mask", ["none", "points"])
 def test_the_sums_of_next_months_are_added(name: str, mask: str) -> None:

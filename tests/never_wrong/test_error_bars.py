@@ -101,6 +101,7 @@ def test_samples_are_drawn_from_iterations(way: str) -> None:
     np.testing.assert_array_equal(ours.sample(200, seed=1).predict(at), values)
 
 
+@pytest.mark.slow
 def test_what_is_drawn_says_so() -> None:
     ours, exact = both(SMALL[2], "iterative")
     at = target(2)

@@ -120,6 +120,7 @@ def test_a_flipped_bit_is_an_error_or_changes_nothing(stored: tuple[str, Any, Pa
     assert refused > count // 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", CONTENTS)
 def test_a_deleted_chunk_is_refused(made: dict[str, Any], tmp_path: Path, content: str) -> None:
     path = write(made[content], tmp_path / "f.zarr")
@@ -182,6 +183,7 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_is_refused(made: dict[str, Any], tmp_path: Path, name: str) -> None:
     edit, message = EDITS[name]
@@ -334,6 +336,7 @@ LABELS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
 @pytest.mark.parametrize("name", LABELS)
 def test_labels_come_back_as_they_were(tmp_path: Path, name: str, suffix: str) -> None:

@@ -64,6 +64,7 @@ def test_an_odd_call_is_refused_with_a_sentence(field: xs.Field, name: str) -> N
         call(field)
 
 
+@pytest.mark.slow
 def test_independent_fits_over_measured_labels_are_told() -> None:
     """With the line that fits one field, which runs."""
     x = np.linspace(0, 1, 30)
@@ -76,6 +77,7 @@ def test_independent_fits_over_measured_labels_are_told() -> None:
     assert eval(f"data.spline.{line}", {"xs": xs, "data": data}).space.names == ("x", "s")
 
 
+@pytest.mark.slow
 def test_depths_that_drift_are_told_from_depths_of_the_sea() -> None:
     """Both lie along two dimensions, one of them along that of instruments."""
     rng, time = np.random.default_rng(0), np.arange("2019-03-01", "2019-04-01", dtype="M8[D]")

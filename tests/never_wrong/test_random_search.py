@@ -434,6 +434,7 @@ def _close(found: Any, expected: Any, allowed: Any, what: str) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(int(os.environ.get("XSPLINE_CASES", "50"))))
 def test_a_random_fit_is_that_of_the_reference(number: int) -> None:
     case = draw(number)

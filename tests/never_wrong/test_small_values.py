@@ -75,6 +75,7 @@ def test_fine_cftime_dates_are_exact() -> None:
     np.testing.assert_allclose(field.predict(), reference.predict().values, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["12:34:56.9999999", "12:34:56.99999995", "12:34:57.00000012", "12:34:57"])
 def test_one_text_gives_one_epoch(start: str) -> None:
     """Wherever the rounded start of the domain falls, workers that read the text count from where the client does."""

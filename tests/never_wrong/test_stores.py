@@ -50,6 +50,7 @@ def opened(path: Path, chunks: Any) -> xr.DataArray:
 ONE = r"adt: 1 of 20 chunks were never written, the first of them c/2/0/1 of .*adt\.zarr/adt; they are read as nan"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [None, {}, {"time": 32}], ids=["lazy", "chunks", "larger"])
 def test_a_chunk_that_was_never_written(gappy: Path, chunks: Any) -> None:
     data = opened(gappy, chunks)
@@ -86,6 +87,7 @@ def test_weights_lack_chunks_too(gappy: Path) -> None:
         data.spline.fit(BASES, penalty=0.1, weights=weights, missing_chunks="raise")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", [{"zarr_format": 2}, {"encoding": {"adt": {"shards": (32, 12, 15)}}}])
 def test_other_formats_of_stores(tmp_path: Path, format: dict[str, Any]) -> None:
     path = tmp_path / "adt.zarr"
@@ -103,6 +105,7 @@ def test_other_formats_of_stores(tmp_path: Path, format: dict[str, Any]) -> None
         opened(path, None).spline.fit(BASES, penalty=0.1, missing_chunks="raise")
 
 
+@pytest.mark.slow
 def test_land_that_is_never_written_is_counted_without_a_warning(tmp_path: Path) -> None:
     data = product()
     data[:, :12, 15:] = np.nan
@@ -115,6 +118,7 @@ def test_land_that_is_never_written_is_counted_without_a_warning(tmp_path: Path)
         opened(path, {}).spline.fit(BASES, penalty=0.1)
 
 
+@pytest.mark.slow
 def test_stores_without_gaps_say_nothing(tmp_path: Path) -> None:
     path = written(tmp_path, product(gaps=True))
     for data in (opened(path, None), opened(path, {}), opened(path, {}).load()):

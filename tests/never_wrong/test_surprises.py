@@ -150,6 +150,7 @@ def test_a_flipped_byte_that_decodes_is_named(tmp_path: Path) -> None:
 # ---- what does not matter
 
 
+@pytest.mark.slow
 def test_rows_of_nan_are_no_observations() -> None:
     data, at = series(200).where(noise(200, seed=2) < 0.8), {"x": np.linspace(0.01, 0.99, 77)}
     kept = data.dropna("x")
@@ -194,6 +195,7 @@ def test_numbers_may_be_arrays_without_dimensions() -> None:
         xs.Sobolev(one)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::xspline.FitWarning")
 def test_advice_on_knots_runs_and_keeps_all_terms() -> None:
     days = pd.date_range("1990-01-01", periods=400)

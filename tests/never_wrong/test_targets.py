@@ -552,6 +552,7 @@ def globe() -> xs.Field:
     return data.spline.fit(lat=20, lon=24, penalty=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lat", [89.99999, -89.99999, 89.9999999999, 90.0, -90.0])
 def test_next_to_a_pole_there_is_no_noise(lat: float) -> None:
     field = globe()

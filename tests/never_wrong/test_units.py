@@ -81,6 +81,7 @@ def test_the_usual_units_are_known(fitted: str, given: str, factor: float) -> No
     np.testing.assert_allclose(field.predict(x=at), field.predict().values, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [None, {"x": 2}])
 def test_conversion_does_not_push_labels_out_of_the_domain(chunks: dict[str, int] | None) -> None:
     rng = np.random.default_rng(0)

@@ -33,6 +33,7 @@ def stations(n: int, seed: int) -> xr.DataArray:
 # ---- λ at a bound
 
 
+@pytest.mark.slow
 def test_a_strength_at_its_upper_bound() -> None:
     x = np.linspace(0, 1, 60)
     data = xr.DataArray(noisy(np.sin(6 * x)[:, None] + x[:8], 0.3), {"x": x, "y": x[:8]}, ("x", "y"), "u")
@@ -44,6 +45,7 @@ def test_a_strength_at_its_upper_bound() -> None:
     data.spline.fit(x=8, y=xs.Polynomial(1))  # as advised: without a warning
 
 
+@pytest.mark.slow
 def test_a_strength_at_its_lower_bound() -> None:
     rng = np.random.default_rng(1020)
     x, y = rng.random((2, 175))
@@ -54,6 +56,7 @@ def test_a_strength_at_its_lower_bound() -> None:
     assert "lambda of 'x' is at its lower bound" in repr(field)
 
 
+@pytest.mark.slow
 def test_no_warning_where_there_is_no_noise() -> None:
     x = np.linspace(0, 1, 100)
     for values in (np.sin(6 * x), 1 + 2 * x, np.full(100, 288.15), np.zeros(100)):
@@ -72,6 +75,7 @@ def test_knots_that_limit_the_fit() -> None:
     wave().spline.fit(x=32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [12, 16, 24, 40])
 def test_no_warning_where_more_knots_change_nothing(size: int) -> None:
     """Of few functions all are in use, but the finest hold nothing but noise."""
@@ -88,6 +92,7 @@ def test_no_warning_of_a_curve_that_few_functions_hold(size: int) -> None:
 # ---- a nearly singular system without a penalty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_stations_that_hardly_determine_the_field(seed: int) -> None:
     data, bases = stations(100, seed), {c: xs.BSpline(8, domain=(0, 1)) for c in "xy"}
@@ -123,6 +128,7 @@ def test_each_of_several_fits_is_looked_at() -> None:
 # ---- observations that were left out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", [np.nan, np.inf, -np.inf])
 def test_labels_that_are_no_labels(label: float) -> None:
     data = wave()
@@ -209,6 +215,7 @@ def test_a_second_axis_of_the_same_kind_is_not_fitted_in_silence() -> None:
     assert "5 independent fits over reference" in repr(field)
 
 
+@pytest.mark.slow
 def test_no_warning_where_fits_are_independent_by_request() -> None:
     x = np.linspace(0, 1, 40)
     data = xr.DataArray(

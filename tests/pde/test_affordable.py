@@ -35,7 +35,7 @@ def test_where_noise_hides_the_field_intervals_are_from_fits_with_the_constant_h
 
 @pytest.mark.slow
 def test_intervals_of_a_hidden_field_cover_or_are_withheld() -> None:
-    found = [hidden(2.0, seed) for seed in range(20)]
+    found = [hidden(2.0, seed) for seed in range(10)]
     told = [r for r in found if np.isfinite(r.stderr)]
     inside = [r.lower.item() <= 0.1 <= r.upper.item() for r in told]
     assert np.mean(inside) >= 0.95 - scatter.FIVE * scatter.of_share(0.95, len(told))
@@ -85,6 +85,7 @@ def test_functions_of_data_name_the_method_of_a_field() -> None:
             call(field, "u_t")
 
 
+@pytest.mark.slow
 def test_error_bars_of_a_constrained_field_know_what_the_knots_leave() -> None:
     case = burgers()
     data, _ = case.observed(0.0005, seed=1)

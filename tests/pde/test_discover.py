@@ -141,6 +141,7 @@ def test_merged_statistics_find_what_all_data_find() -> None:
     np.testing.assert_allclose(both.coefficient[0], pooled.coefficient[0], rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_field_that_obeys_no_candidate_has_no_equation() -> None:
     field = noisy(lambda x, t: np.sin(x + 2 * t**2) + np.cos(2 * x), 0.01).spline.fit(BASES, penalty=0)
     found = field.discover("u_t", terms=["u", "u_x"])
@@ -185,6 +186,7 @@ def test_a_travelling_wave_obeys_a_shorter_equation_too() -> None:
     assert {"u_x"} in good and {"u*u_x", "u_xx"} in good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("response", "asked", "message"),
     [
@@ -222,6 +224,7 @@ def test_what_is_no_field_or_no_text() -> None:
         diffusion().sample(2, seed=0).discover("u_t")
 
 
+@pytest.mark.slow
 def test_a_batch_is_refused() -> None:
     data = noisy(cases.diffusion, 0.01)
     field = xr.concat([data, data], "member").spline.fit(BASES)

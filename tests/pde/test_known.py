@@ -116,6 +116,7 @@ def test_labels_that_are_not_there_are_named(field: xs.Field, source: xr.DataArr
         estimate(field, xr.DataArray(np.ones(3), {"obs": [2, 3, 4]}, "obs"), at=ship)
 
 
+@pytest.mark.slow
 def test_members_that_are_not_there_are_named() -> None:
     data = cases.plane().expand_dims(run=["a", "b"])
     field = data.spline.fit(x=6, t=6, penalty=0)
@@ -133,6 +134,7 @@ def relabelled(data: xr.DataArray, **units: tuple[str, float]) -> xr.DataArray:
     return data.assign_coords({n: (n, data[n].values * k, {"units": unit}) for n, (unit, k) in units.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [None, "pointwise", "differences"])
 def test_labels_of_a_field_that_is_known_are_converted(
     method: str | None, field: xs.Field, source: xr.DataArray
@@ -171,6 +173,7 @@ def test_fields_that_are_known_read_the_labels_of_points(field: xs.Field, source
     assert estimate(field, known, at=ship) == pytest.approx(0.4, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["profile", "pointwise"])
 def test_fields_that_are_known_read_angles_and_calendars(method: str) -> None:
     time = xr.date_range("2000-01-01", periods=10, freq="D", calendar="noleap", use_cftime=True)
@@ -192,6 +195,7 @@ def test_fields_that_are_known_read_angles_and_calendars(method: str) -> None:
         field.recover("q_t = a*R", known={"R": dated.spline.fit(bases, penalty=0)}, method=method)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["profile", "pointwise"])
 def test_fields_that_cannot_be_known_are_named(method: str, field: xs.Field, source: xr.DataArray) -> None:
     def refused(data: xr.DataArray | xr.Dataset, match: str) -> None:

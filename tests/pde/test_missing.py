@@ -36,6 +36,7 @@ def test_the_missing_term_is_named_and_the_interval_withheld(term: str, size: fl
     assert (abs(both.estimate - [0.1, size]) < 3 * both.stderr).all()
 
 
+@pytest.mark.slow
 def test_a_term_that_may_be_there_widens_the_interval() -> None:
     data = FAMILY["u"].observed(-0.01, 0.05, 0)
     found = xs.recover(data, "u_t = D*u_xx")
@@ -94,6 +95,7 @@ def test_knots_that_do_not_resolve_a_front_print_a_line_that_does_as_data_do_by_
     xr.testing.assert_allclose(own.estimate, finer.estimate)
 
 
+@pytest.mark.slow
 def test_a_degree_that_is_too_low_is_the_one_cause_that_is_told() -> None:
     at = grid(140, 60, 6.0, 1.0)
     field = sampled(lambda x, t: burgers(x, t, 0.02), at).spline.fit(x=60, t=20, penalty=1e-9)
@@ -117,6 +119,7 @@ def decaying() -> xr.DataArray:
 BASES = {"x": xs.BSpline(20, degree=5), "t": xs.BSpline(9, degree=5)}
 
 
+@pytest.mark.slow
 def test_between_gaps_the_penalty_of_the_field_does_not_matter() -> None:
     """From a field that almost interpolates a search ended at a negative diffusivity, with a small error."""
     data = decaying()

@@ -87,6 +87,7 @@ class Dense:
         return float(left * np.log(total) + np.linalg.slogdet(matrix)[1] - np.log(values[held]).sum()) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "period"),
     [(DIFFUSION, None), ("u_t = D*u_xx + S", 2 * np.pi), ("u_t + (1 + x)*u_x = D*u", None)],
@@ -179,6 +180,7 @@ def test_strengths_compare_between_spaces_and_mean_what_they_say() -> None:
         assert prior.costs(row)[-1] == pytest.approx(mean, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rough", [None, xs.Roughness(0.1), xs.Ridge(0.1), xs.Roughness(), xs.Roughness(order=1)]
 )
@@ -228,6 +230,7 @@ def test_where_data_show_no_departure_the_equation_holds_exactly() -> None:
     assert "no departure" not in hard.summary().attrs["solver"]
 
 
+@pytest.mark.slow
 def test_a_gap_is_filled_by_the_equation() -> None:
     """Half of the domain, over all but the first times, is unseen."""
     own = cases.sampled(cases.diffusion, cases.grid(60, 30))
@@ -246,6 +249,7 @@ def test_a_gap_is_filled_by_the_equation() -> None:
     assert float(inside.where(gap).mean()) > 0.85
 
 
+@pytest.mark.slow
 def test_merged_statistics_are_pooled_ones() -> None:
     whole = scattered()
     parts = [whole[i::3].spline.statistics(space(), holder=str(i)) for i in range(3)]
@@ -307,6 +311,7 @@ def test_a_wrong_constant_has_no_error_bars() -> None:
     assert np.isfinite(free.stderr(**AT)).all()
 
 
+@pytest.mark.slow
 def test_a_check_tells_that_data_contradict_the_equation() -> None:
     own = scattered(noise=0.01).spline.statistics(space())
     for beside in (None, xs.Roughness()):

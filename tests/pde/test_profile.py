@@ -80,6 +80,7 @@ def test_fourier_series_and_polynomials() -> None:
     assert found.estimate.item() == pytest.approx(0.05, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_circle() -> None:
     """Tests of the wrong parity would leave the fastest wave of the circle free."""
     for size in (16, 17):
@@ -147,6 +148,7 @@ def test_errors_reach_the_bound_and_intervals_cover(make) -> None:
     assert r.coverage >= 0.95 - scatter.FIVE * scatter.of_share(0.95, 10) and r.withheld == 0
 
 
+@pytest.mark.slow
 def test_holders_together_are_their_data_together() -> None:
     case = constants.bound.burgers()
     data, _ = case.observed(0.05, 1)
@@ -219,6 +221,7 @@ def test_members_of_a_batch() -> None:
     np.testing.assert_allclose(scaled.estimate[0], [1, np.nan, 1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_wrong_equation_has_no_errors() -> None:
     found = noisy(extra=0.1).recover("u_t = D*u_xx")
     assert found.adequacy.item() > 2 and found.probability.item() < 1e-6
@@ -241,6 +244,7 @@ def test_errors_that_remember_are_named_beside_what_the_equation_misses() -> Non
     assert "correlated" not in white.rename("u").spline.recover("u_t = D*u_xx").attrs["checks"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 def test_a_front_that_knots_do_not_resolve_has_no_errors(noise: float) -> None:
     def front(x: xr.DataArray, t: xr.DataArray) -> xr.DataArray:
@@ -254,6 +258,7 @@ def test_a_front_that_knots_do_not_resolve_has_no_errors(noise: float) -> None:
     assert "use more" in found.attrs["checks"]
 
 
+@pytest.mark.slow
 def test_too_few_records_for_what_stays_free() -> None:
     data = cases.sampled(cases.diffusion)[::8, ::18]
     found = data.spline.fit(BASES, penalty=1e-6).recover("u_t = D*u_xx")
@@ -282,6 +287,7 @@ def test_more_constants_than_the_weak_form_has_tests(method: str) -> None:
     assert "apart" in found.attrs["checks"] and "errors are withheld" in found.attrs["checks"]
 
 
+@pytest.mark.slow
 def test_where_profile_does_not_suit_the_default_says_so() -> None:
     data = cases.sampled(cases.diffusion)
     union = data.spline.fit(x=xs.Polynomial(1) + xs.BSpline(20, 5), t=xs.BSpline(12, 5), penalty=1e-6)
@@ -346,6 +352,7 @@ def strong_residual(field: xs.Field, at: xr.Dataset, d: float) -> float:
     return float(np.sqrt(np.mean((slope.values - d * bend.values) ** 2)))
 
 
+@pytest.mark.slow
 def test_a_field_that_obeys_an_equation_is_surer_and_nearer() -> None:
     field, at = noisy(0.1), cases.grid(31, 21).sel(x=slice(1, 5), t=slice(0.2, 0.8))
     obeying = field.constrain("u_t = D*u_xx")
@@ -376,6 +383,7 @@ def test_its_errors_are_those_of_its_draws_and_of_its_system() -> None:
     assert system.solve(one)[3, 4] == pytest.approx(variance, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_known_constants_are_no_constants() -> None:
     field = noisy(0.1)
     obeying = field.statistics.constrain("u_t = D*u_xx", known={"D": 0.05})

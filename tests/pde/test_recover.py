@@ -28,6 +28,7 @@ def test_it_is_a_method_of_fields() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_terms_that_are_not_there_are_zero_within_their_errors() -> None:
     found = cases.fitted(cases.diffusion).recover("u_t + a*u_x = D*u_xx + b*u**2 + S")
     assert list(found.parameter.values) == ["a", "D", "b", "S"]
@@ -101,6 +102,7 @@ def test_differences_of_any_order_and_mixed_ones() -> None:
     np.testing.assert_allclose(found.estimate, [4, 2, 4 * h**2], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1e-6, 1.0, 1e6])
 def test_the_stabiliser_does_not_bend_other_units(factor: float) -> None:
     """In a unit of length 1e6 times longer or shorter, Σ u_xx² goes from 1e24 to 1e-24; the answer stays."""
@@ -217,6 +219,7 @@ def test_checks_in_words() -> None:
     assert "4 of 18 points were left out" in field.recover("u_t = D*u_xx", at=beyond).attrs["checks"]
 
 
+@pytest.mark.slow
 def test_units_that_do_not_fit_are_named() -> None:
     field = cases.fitted(cases.diffusion)
     source = (field.predict() * 0).assign_attrs(units="W m-2")

@@ -25,6 +25,7 @@ def fitted() -> xs.Field:
     return noisy().rename("u").spline.fit(BASES)
 
 
+@pytest.mark.slow
 def test_a_field_whose_equation_the_data_refute_says_so() -> None:
     with pytest.warns(xs.FitWarning, match="the field has no error bars"):
         wrong = fitted().constrain("u_t = D*u_xx", known={"D": 0.5})
@@ -57,6 +58,7 @@ LINES: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LINES)
 def test_the_line_of_an_obeying_field_runs(kind: str) -> None:
     equation, given = LINES[kind]
@@ -171,6 +173,7 @@ def test_physics_of_a_lazy_fit_says_what_to_leave_out() -> None:
         noisy().rename("u").chunk().spline.fit(BASES, penalty=penalty, compute=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("basis", "checked"), [(xs.BSpline(12, 5, period=2 * np.pi), False), (xs.BSpline(24, 5), True)]
 )

@@ -53,6 +53,7 @@ def test_variables_that_have_nothing_to_do_with_each_other() -> None:
         np.testing.assert_allclose(both[name], np.concatenate([o[name] for o in own]), rtol=rtol)
 
 
+@pytest.mark.slow
 def test_a_variable_without_noise_is_followed() -> None:
     data = turning(0.01).assign(v=turning(0.0).v)
     found = constants(data)
@@ -100,6 +101,7 @@ def test_constants_that_are_told_together_only_are_named(u, equation: str, told:
     assert "pass one in known=" in found.attrs["checks"] and "more knots" not in found.attrs["checks"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 0.01, 0.1])
 def test_constants_that_two_modes_tell_apart_have_errors(noise: float) -> None:
     data = cases.noisy(cases.sampled(cases.diffusion), noise)

@@ -129,6 +129,7 @@ def test_derivatives_of_what_is_known_are_known() -> None:
         read("u_t = k*(u_x)_q")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("basis", [4, xs.Polynomial(2)])
 def test_without_noise_they_are_exact(basis: object) -> None:
     data, known = medium()
@@ -220,6 +221,7 @@ def test_circles_batches_holders_and_files(tmp_path) -> None:
     np.testing.assert_allclose(many.D[:, 0], many.D[:, 1], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_field_that_obeys_it() -> None:
     data, known = medium(0.05)
     field = data.spline.fit(BASES)

@@ -79,6 +79,7 @@ def check(cholesky: DissectionCholesky, matrix: np.ndarray, frame: Frame, rng: n
     assert cholesky.nbytes > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_frames_of_many_boxes(shape: str) -> None:
     frame, rng = frame_of(*SHAPES[shape]), np.random.default_rng(0)

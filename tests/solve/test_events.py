@@ -55,6 +55,7 @@ def test_events_alone_are_smoothed(kind: str, order: int) -> None:
     np.testing.assert_allclose(c @ matrix.matvec(c, space.frame), expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_the_score_is_that_of_dense_matrices(kind: str, structure: str) -> None:
     case, gram = case_of(kind, structure)

@@ -84,6 +84,7 @@ def test_the_penalty_is_its_integral(orders: tuple[int, ...]) -> None:
     assert np.isclose(np.sum(c * penalty.gram(space).matvec(c, space.frame)), total, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batch"])
 @pytest.mark.parametrize("name", CASES)
 def test_scores_are_those_of_dense_matrices(name: str, batch: tuple[int, ...]) -> None:
@@ -98,6 +99,7 @@ def gram_of(space: Space, j: int) -> np.ndarray:
     return dense_of((integral(space, j, 0),), (j,), space.frame)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_choice_is_the_minimum(seed: int) -> None:
     case, gram = noisy_wave(("cubic", "circle"), gaps, seed=seed)
@@ -178,6 +180,7 @@ def test_scores_of_batches_compare_only_where_all_members_count() -> None:
     assert np.isfinite(scores).tolist() == [True, False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [400, 1000])
 def test_fine_splines_keep_their_null_space(size: int) -> None:
     """Rounding errors of the largest eigenvalues exceed the smallest one that is not 0."""

@@ -78,6 +78,7 @@ def test_a_few_iterations_where_observations_are_dense(share: float, most: int) 
     assert system.iterations <= most
 
 
+@pytest.mark.slow
 def test_a_solve_has_the_same_bits_on_any_number_of_threads() -> None:
     space = cube(60, 52, 50)  # its products are cut into slabs
     case, gram = even(space)
@@ -117,6 +118,7 @@ def test_edf_is_estimated_and_what_needs_the_inverse_is_refused(share: float) ->
 # --- selection
 
 
+@pytest.mark.slow
 def test_too_many_iterations_fall_through_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     space = cube(12, 12, 12)
     case, gram = even(space, gap=(0.2, 0.7))

@@ -66,6 +66,7 @@ def check(found: Factorisation, case: Case, penalty: Penalty) -> None:
     assert close(halves @ np.moveaxis(halves, -2, -1), inverse)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("structure", "kind", "batch"),
     [(s, k, ((), (2,))[(i + j) % 2]) for i, s in enumerate(STRUCTURES) for j, k in enumerate(PENALTIES)],

@@ -106,6 +106,7 @@ def test_iterations_do_not_grow_with_the_number_of_coefficients(share: float) ->
     assert counts[1] <= 1.5 * counts[0]
 
 
+@pytest.mark.slow
 def test_same_bits_on_any_number_of_threads() -> None:
     system = System.of(16, 1e-4)
     rhs = system.sums.full_moment(system.space.frame)

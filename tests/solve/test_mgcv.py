@@ -28,6 +28,7 @@ def test_fixtures_hold_the_cases_of_the_benchmark() -> None:
             np.testing.assert_allclose(mine, stored, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @both
 @each
 def test_the_dense_definition_equals_mgcv(fixture: dict[str, Any], method: str) -> None:
@@ -43,6 +44,7 @@ def test_the_dense_definition_equals_mgcv(fixture: dict[str, Any], method: str) 
     assert (curvature > 0).all() and (abs(slope / curvature) < 1e-3).all()
 
 
+@pytest.mark.slow
 @both
 @each
 def test_choice_equals_mgcv(fixture: dict[str, Any], method: str) -> None:

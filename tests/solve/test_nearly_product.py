@@ -52,6 +52,7 @@ def nearly(sums: Sums, space: Space) -> NearlySeparable:
     return system
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [False, True], ids=["values", "a block"])
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("kind", TIMES)

@@ -85,6 +85,7 @@ SPACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(SPACES))
 @pytest.mark.parametrize("order", [1, 2])
 def test_the_determinant_is_that_of_the_eigenvalues(kind: str, order: int) -> None:

@@ -65,6 +65,7 @@ def test_a_spline_without_noise_is_reproduced(method: str) -> None:
     assert chosen.converged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("value", [0.0, 1.0, 288.15])
 def test_a_constant_is_reproduced(value: float, method: str) -> None:
@@ -74,6 +75,7 @@ def test_a_constant_is_reproduced(value: float, method: str) -> None:
     np.testing.assert_allclose(solve(sums, LINE, chosen.penalty).coefficients, value, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_coordinate_that_is_straight_is_at_its_upper_bound() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.random((2, 500))
@@ -230,6 +232,7 @@ def test_coarser_problems_lead_to_the_same_choice(method: str) -> None:
         assert abs(np.log(levels.penalty.strengths(space)[name] / strength)) < 2 * CLOSE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flops", [1e4, None])
 def test_observations_that_vary_as_one_count_as_one(flops: float | None) -> None:
     """REML of observations that are there four times is that of each once, with four times the strengths."""

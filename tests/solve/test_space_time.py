@@ -152,6 +152,7 @@ def test_solutions_errors_and_traces_are_those_of_dense_matrices(name: str, miss
     np.testing.assert_allclose(root @ root.T, inverse, atol=1e-8 * np.abs(inverse).max())
 
 
+@pytest.mark.slow
 def test_the_choice_is_the_minimum() -> None:
     case, gram = case_of("line, events")
     chosen = choose(case.sums(gram), case.space, "reml")

@@ -53,6 +53,7 @@ def integrated(space: Space, lower: np.ndarray, upper: np.ndarray, area: bool = 
     return np.array(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BASES)
 def test_means_are_integrals(kind: str) -> None:
     space, cells = space_of(BASES[kind]), as_cells(LOWER, UPPER)

@@ -174,6 +174,7 @@ def cole_hopf(x: np.ndarray, t: float, kappa: float, points: int = 512) -> np.nd
     return -2 * kappa * slope / theta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kappa", [0.1, 0.2])
 @pytest.mark.parametrize("t", [0.0, 0.1234, 0.5, 1.0])
 def test_the_solution_is_that_of_cole_and_hopf(kappa: float, t: float) -> None:
