@@ -110,7 +110,6 @@ def test_a_fine_field_needs_the_values_now() -> None:
         data.spline.fit(holder="west", fine=True)
 
 
-@pytest.mark.slow
 def test_what_happened_is_told(tmp_path) -> None:
     field = waves().spline.fit()
     told = field.summary().attrs["fine"]
@@ -194,7 +193,6 @@ def test_chunks_of_a_target_are_those_that_are_asked_for(chunks, line: xs.Field)
     np.testing.assert_allclose(lazy.compute(), line.predict(), rtol=1e-9)
 
 
-@pytest.mark.slow
 def test_many_observations_at_few_places(tmp_path) -> None:
     """They say what their means say of the field, and what they differ by tells of the noise."""
     rng = np.random.default_rng(0)

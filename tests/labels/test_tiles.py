@@ -127,7 +127,6 @@ def test_around_the_globe_tiles_have_neighbours_across_the_date_line() -> None:
     assert float(seam.mean()) < 0.06
 
 
-@pytest.mark.slow
 def test_what_tiles_cannot_do_is_said(tmp_path: Path) -> None:
     data, _ = gridded((60, 50), ("lat", "lon"))
     tiled = data.chunk(lat=30).spline.fit(seconds=1)

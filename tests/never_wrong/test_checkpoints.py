@@ -135,7 +135,6 @@ def write(folder: Path, values: np.ndarray, form: str) -> None:
         data.chunk(t=20).to_zarr(folder / "v.zarr", mode="w", consolidated=False)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", ["lazy", "chunked", "netcdf"])
 def test_a_rewritten_store(tmp_path: Path, form: str) -> None:
     write(tmp_path, altered(V), form)

@@ -50,7 +50,6 @@ def opened(path: Path, chunks: Any) -> xr.DataArray:
 ONE = r"adt: 1 of 20 chunks were never written, the first of them c/2/0/1 of .*adt\.zarr/adt; they are read as nan"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [None, {}, {"time": 32}], ids=["lazy", "chunks", "larger"])
 def test_a_chunk_that_was_never_written(gappy: Path, chunks: Any) -> None:
     data = opened(gappy, chunks)

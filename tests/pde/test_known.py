@@ -134,7 +134,6 @@ def relabelled(data: xr.DataArray, **units: tuple[str, float]) -> xr.DataArray:
     return data.assign_coords({n: (n, data[n].values * k, {"units": unit}) for n, (unit, k) in units.items()})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", [None, "pointwise", "differences"])
 def test_labels_of_a_field_that_is_known_are_converted(
     method: str | None, field: xs.Field, source: xr.DataArray
@@ -173,7 +172,6 @@ def test_fields_that_are_known_read_the_labels_of_points(field: xs.Field, source
     assert estimate(field, known, at=ship) == pytest.approx(0.4, rel=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["profile", "pointwise"])
 def test_fields_that_are_known_read_angles_and_calendars(method: str) -> None:
     time = xr.date_range("2000-01-01", periods=10, freq="D", calendar="noleap", use_cftime=True)

@@ -383,7 +383,6 @@ def test_its_errors_are_those_of_its_draws_and_of_its_system() -> None:
     assert system.solve(one)[3, 4] == pytest.approx(variance, rel=1e-9)
 
 
-@pytest.mark.slow
 def test_known_constants_are_no_constants() -> None:
     field = noisy(0.1)
     obeying = field.statistics.constrain("u_t = D*u_xx", known={"D": 0.05})
