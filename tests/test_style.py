@@ -12,7 +12,7 @@ import pytest
 from tests.source import FILES, ROOT, functions, nodes_of, place, text_of, tree_of
 
 MAX_BODY, MAX_FILES_OF_A_FOLDER = 60, 10
-MAX_LINES = 46_779  # of the whole package; a feature that makes it longer is named in the commit
+MAX_LINES = 46_778  # of the whole package; a feature that makes it longer is named in the commit
 MAX_CONSTANTS = 150  # numbers in capitals at module level, of the whole package: this only falls
 
 # What the value of a constant may be made of.

@@ -120,7 +120,7 @@ def likelier(member: Observed, ways: Sequence[Places], rows_of: Callable[[Array]
         ]
         prior = Prior.over(metric, np.ptp(at, axis=0), places, 1, SMOOTHEST, -math.inf, count <= VERY_FEW)
         levels = Windows(np.zeros((1, at.shape[1])), varied(items, lambda w: w.left, own.values))
-        unlikely.append(prior.first(levels).value)
+        unlikely.append(prior.from_starts(levels).value)
     return ways[int(np.argmin(unlikely))]
 
 
@@ -274,10 +274,14 @@ def _choices(
     kinds = [(SLOPED, True), (SMOOTHEST, False)][: 1 + (windows > FEW)]
     for smoothest, may_be_two in [(SMOOTHEST, count >= TWO)] if dense else kinds:
         single, double = (Prior.over(metric, span, places, q, smoothest, floor, very_few) for q in (1, 2))
-        if choices and few.value(single.model(single.first(few).x)) >= few.value(choices[0].models[0][1]):
-            break
-        priors = (single, double if may_be_two else None)
-        found = single.drawn(most) if very_few else likeliest(few, most, near, priors, count <= SMALL)
+        if very_few:
+            found = single.drawn(most)
+        else:
+            likely = single.from_starts(few)
+            if choices and few.value(single.model(likely.x)) >= few.value(choices[0].models[0][1]):
+                break
+            priors = (single, double if may_be_two else None)
+            found = likeliest(few, most, near, priors, likely, count <= SMALL)
         scales, residuals = sampled.scales(found[0][1]), most.residuals(found[0][1])
         scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
         choices.append(_Chosen(tuple(found), scale, freedom, float(scales.mean()), residuals))
@@ -286,11 +290,8 @@ def _choices(
 
 
 def _best(tried: Sequence[tuple[float, Nearby]], unlikely: Sequence[float]) -> int:
-    """Return which field predicts withheld observations best; a smooth one beside a rough one has to be likelier."""
-    is_smooth = float(tried[-1][1].models[0][1].smoothness.max()) > SLOPED + 1e-6
-    if is_smooth and unlikely[-1] >= unlikely[0]:
-        return 0
-    return int(np.argmin([wrong for wrong, _ in tried]))
+    """Return which field predicts withheld observations best; the second of two has to be likelier too."""
+    return int(tried[-1][0] < tried[0][0] and unlikely[-1] < unlikely[0])
 
 
 def _calibrated(field: Nearby, inner: Index) -> tuple[float, Nearby]:

@@ -136,8 +136,8 @@ class Prior:
         information = self.parts.T @ information @ self.parts + inverse.T @ inverse
         return Evaluated(x, value + 0.5 * float(away @ away), gradient, information)
 
-    def first(self, windows: Windows, starts: Sequence[Array] = ()) -> Evaluated:
-        """Return the likeliest parameters that searches find, at one scale where no `starts` are given."""
+    def from_starts(self, windows: Windows, starts: Sequence[Array] = ()) -> Evaluated:
+        """Return the likeliest parameters that searches find from `starts`, by default from those for one scale."""
         return min((self.search(windows, x) for x in starts or self.starts), key=lambda found: found.value)
 
     def search(self, windows: Windows, start: Array, enough: float = ENOUGH[0]) -> Evaluated:
@@ -209,21 +209,25 @@ def _normal_draws(count: int, size: int) -> Array:
 
 
 def likeliest(
-    few: Windows, all_windows: Windows, near: Windows | None, priors: tuple[Prior, Prior | None], draw: bool
+    few: Windows,
+    all_windows: Windows,
+    near: Windows | None,
+    priors: tuple[Prior, Prior | None],
+    likely: Evaluated,
+    draw: bool,
 ) -> list[tuple[float, Model]]:
     """Return the likeliest model at one scale or two, or several with weights.
 
-    Searches from several starts look at `few` windows, the last ones at all. Smoothness and noise of a rough field are
-    then those of the windows `near`, without cells: the covariance of means over cells is right to .05. The `priors`
-    are for one scale and two, None where data are too few. With `draw` there are several models, as few data leave open
-    which it is.
+    Searches from several starts look at `few` windows, `likely` is what they find at one scale; the last ones look
+    at all. Smoothness and noise of a rough field are then those of the windows `near`, without cells: the
+    covariance of means over cells is right to .05. The `priors` are for one scale and two, None where data are too
+    few. With `draw` there are several models, as few data leave open which it is.
     """
     (single, double), lengths = priors, priors[0].lengths
 
     def ended(prior: Prior, found: Evaluated) -> Evaluated:
         return prior.search(all_windows, found.x, ENOUGH[1])
 
-    likely = single.first(few)
     if double is None:
         prior, best = single, ended(single, likely)
     else:
@@ -231,7 +235,7 @@ def likeliest(
         halves = np.concatenate([np.repeat(rest[:1] - math.log(2), 2), np.repeat(rest[1:2], 2), rest[2:]])
         scales = [[own + math.log(x) for x in pair] for pair in APART]
         starts = [np.concatenate([*pair, halves]) for pair in scales]
-        both = double.first(few, starts)
+        both = double.from_starts(few, starts)
         # What is seen across gaps has slopes. Where neither is longer along all coordinates, either may be rough.
         rough, sloped = double.model(both.x).lengths
         if not (sloped > rough).all():

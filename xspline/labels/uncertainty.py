@@ -253,9 +253,6 @@ def along_roots(fit: Fit, parts: Iterable[Array], labels: int | None) -> Iterato
             yield fit.along(ROOT, part[(slice(None),) * axis + (slice(first, first + most),)])
 
 
-# ---- linear functionals: variances of wᵀc, and covariances between several
-
-
 Marginals = Sequence[tuple[tuple[int, ...], Array]]
 
 
@@ -548,9 +545,6 @@ def _drawn(fit: Fit, n: int, rng: np.random.Generator, *, none: bool = False) ->
     step = _drawn_at_a_time(fit)
     for first in counted(n, step, "draws of the error"):
         yield sigma * draw((min(step, n - first), *batch))
-
-
-# ---- fits without each part
 
 
 def leave_out_fits(fit: Fit, device: str | None = None) -> Array:
