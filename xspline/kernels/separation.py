@@ -24,12 +24,12 @@ from xspline.sums.factor import KEY_MODULUS
 
 
 class LineMasks:
-    """What lines of values along one slab axis know of its rows, and what the validity separates into.
+    """For each line of values along one slab axis, which of its rows are valid, and what this mask separates into.
 
-    It separates into the lines' group with some others, and the rest, exactly if all lines at a place of these others
-    that know anything know the same rows, whatever the place among the rest. `index` tells along which slab axis the
-    lines run. `known`, one axis per slab axis, tells along that which rows a line knows, in `length` numbers: bits, or
-    one digest, the sum of random words of them modulo 2⁶⁴.
+    `index` is the slab axis along which lines run. `known` has `length` numbers along that axis: the valid rows as
+    bits, or one digest of them, the sum of one random word for each valid row modulo 2⁶⁴. Lines of equal digests have
+    the same valid rows. The mask is a product of a factor over the lines' group and some others, and one over the rest,
+    exactly if at each place of these others all lines with any valid row agree, whatever their place in the rest.
     """
 
     def __init__(self, walk: Walk, index: int, length: int = 1, dtype: Any = None) -> None:

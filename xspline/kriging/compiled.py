@@ -6,7 +6,7 @@ level l places have the variance `spread[l, j]` along coordinate j. Two items at
     Σ_q amplitude[q, l, l'] M(ν_q, √(2 ν_q Σ_j Δ_j² inverse[q, l, l', j]))
 
 with the Matérn function M of smoothness ν_q, a polynomial of degree 5 in the root of its argument between every two
-nodes: a table has its coefficients, [interval, 6].
+nodes. All of this is in one `ItemCovariance`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ internal = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **REORDERING)
 
 
 @internal
-def _toward(level, levels, inverse, amplitude, precision, strength):  # type: ignore[no-untyped-def]
+def _toward(level, levels, covariance, precision, strength):  # type: ignore[no-untyped-def]
     """Write 1/ℓ² [Q, D, m] and variances [Q, m] between an item of one level and items of other levels."""
-    for q in range(amplitude.shape[0]):
+    for q in range(covariance.amplitude.shape[0]):
         for b in range(levels.shape[0]):
-            strength[q, b] = amplitude[q, level, levels[b]]
+            strength[q, b] = covariance.amplitude[q, level, levels[b]]
         for j in range(precision.shape[1]):
             for b in range(levels.shape[0]):
-                precision[q, j, b] = inverse[q, level, levels[b], j]
+                precision[q, j, b] = covariance.inverse[q, level, levels[b], j]
 
 
 @internal
@@ -55,14 +55,15 @@ def _polynomial(c, k, u):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _row(place, across, precision, strength, n, smoothness, table, step, squares, out):  # type: ignore[no-untyped-def]
+def _row(place, across, precision, strength, n, covariance, squares, out):  # type: ignore[no-untyped-def]
     """Write the covariances of one item with the first n."""
+    table = covariance.table
     last = table.shape[1]
     for b in range(n):
         out[b] = 0.0
     for q in range(strength.shape[0]):
         _squares(place, across, precision[q], n, squares)
-        scale = math.sqrt(math.sqrt(2 * smoothness[q])) / step
+        scale = math.sqrt(math.sqrt(2 * covariance.smoothness[q])) / covariance.step
         for b in range(n):
             squares[b] = math.sqrt(math.sqrt(squares[b])) * scale
         for b in range(n):
@@ -72,33 +73,34 @@ def _row(place, across, precision, strength, n, smoothness, table, step, squares
 
 
 @internal
-def _fill(across, levels, counts, inverse, amplitude, smoothness, table, step, noise, out):  # type: ignore[no-untyped-def]
+def _fill(across, levels, counts, covariance, out):  # type: ignore[no-untyped-def]
     """Write the lower triangle of the covariance matrix of items at places [D, m], with the noise of each."""
     axes, m = across.shape
     place, squares = np.empty(axes), np.empty(m)
-    precision, strength = np.empty((amplitude.shape[0], axes, m)), np.empty((amplitude.shape[0], m))
+    scales = covariance.amplitude.shape[0]
+    precision, strength = np.empty((scales, axes, m)), np.empty((scales, m))
     for a in range(m):
         for j in range(axes):
             place[j] = across[j, a]
         if a == 0 or levels[a] != levels[a - 1]:
-            _toward(levels[a], levels, inverse, amplitude, precision, strength)
-        _row(place, across, precision, strength, a + 1, smoothness, table, step, squares, out[a])
-        out[a, a] += noise / counts[a]
+            _toward(levels[a], levels, covariance, precision, strength)
+        _row(place, across, precision, strength, a + 1, covariance, squares, out[a])
+        out[a, a] += covariance.noise / counts[a]
 
 
 @internal
-def _total(amplitude):  # type: ignore[no-untyped-def]
+def _total(covariance):  # type: ignore[no-untyped-def]
     """The variance of a value."""
     total = 0.0
-    for q in range(amplitude.shape[0]):
-        total += amplitude[q, 0, 0]
+    for q in range(covariance.amplitude.shape[0]):
+        total += covariance.amplitude[q, 0, 0]
     return total
 
 
 @compiled_sums
-def covariances(places, levels, counts, inverse, amplitude, smoothness, table, step, noise, out):  # type: ignore[no-untyped-def]
+def covariances(places, levels, counts, covariance, out):  # type: ignore[no-untyped-def]
     """Write the lower triangle of the covariance matrix of items, [m, m], with the noise of each."""
-    _fill(places.T.copy(), levels, counts, inverse, amplitude, smoothness, table, step, noise, out)
+    _fill(places.T.copy(), levels, counts, covariance, out)
 
 
 @internal
@@ -173,14 +175,14 @@ def _invert(root, out):  # type: ignore[no-untyped-def]
 
 
 @compiled_sums
-def inverse_root(places, levels, counts, inverse, amplitude, smoothness, table, step, noise, out):  # type: ignore[no-untyped-def]
+def inverse_root(places, levels, counts, covariance, out):  # type: ignore[no-untyped-def]
     """Write L⁻¹ of the covariance matrix K = L Lᵀ of items, and return log |K|.
 
     `out` [m, m] is 0 before. Infinity is returned where K is not positive definite to rounding.
     """
     m = places.shape[0]
     root = np.empty((m, m))
-    _fill(places.T.copy(), levels, counts, inverse, amplitude, smoothness, table, step, noise, root)
+    _fill(places.T.copy(), levels, counts, covariance, root)
     _factorise(root, 0.0)
     determinant = 0.0
     for a in range(m):
@@ -223,12 +225,12 @@ def _evaluate(n, squares, scale, table, strength, value, turn, slope):  # type: 
 
 @compiled_sums
 def derivatives(  # type: ignore[no-untyped-def]
-    places, levels, counts, inverse, amplitude, smoothness, table, step, weights, alpha, lengths, gradient, products,
+    places, levels, counts, covariance, weights, alpha, lengths, gradient, products,
 ):  # fmt: skip
     """Add Σ_ab weights[a, b] ∂K_ab/∂θ of every parameter θ to `gradient` [P], and ∂K/∂θ α to `products` [P, m].
 
     Parameters θ are in the order of `Model.parameters`: log length of each scale and coordinate, log variance of each
-    scale, log smoothness of each scale, and noise. `table` [scale, interval, 12] has the coefficients of M and of its
+    scale, log smoothness of each scale, and noise. The table [Q, interval, 12] has the coefficients of M and of its
     derivative by log ν, and a last interval of zeros. Of `weights` the lower triangle is read.
     """
     m, axes = places.shape
@@ -239,7 +241,7 @@ def derivatives(  # type: ignore[no-untyped-def]
     for a in range(m):
         row, n = weights[a], a + 1
         if a == 0 or levels[a] != levels[a - 1]:
-            _toward(levels[a], levels, inverse, amplitude, precision, strength)
+            _toward(levels[a], levels, covariance, precision, strength)
         for q in range(scales):
             for b in range(n):
                 squares[b] = 0.0
@@ -249,9 +251,9 @@ def derivatives(  # type: ignore[no-untyped-def]
                     difference = own - across[j, b]
                     parts[j, b] = difference * difference * precision[q, j, b]
                     squares[b] += parts[j, b]
-            bent = math.sqrt(math.sqrt(2 * smoothness[q])) / step
-            _evaluate(n, squares, bent, table[q], strength[q], value, turn, slope)
-            widening = 1.0 / (1.0 + smoothness[q])  # −∂ log c/∂ log ν of c = 1 + 1/ν
+            bent = math.sqrt(math.sqrt(2 * covariance.smoothness[q])) / covariance.step
+            _evaluate(n, squares, bent, covariance.table[q], strength[q], value, turn, slope)
+            widening = 1.0 / (1.0 + covariance.smoothness[q])  # −∂ log c/∂ log ν of c = 1 + 1/ν
             for j in range(axes):
                 square = lengths[q, j] * lengths[q, j]
                 for b in range(n):
@@ -270,11 +272,9 @@ def derivatives(  # type: ignore[no-untyped-def]
 
 
 @internal
-def _some(  # type: ignore[no-untyped-def]
-    places, levels, counts, items, inverse, amplitude, smoothness, table, step, noise,
-):  # fmt: skip
-    """Places [D, m] and levels of some items, and the Cholesky factor of their covariance matrix."""
-    m, axes = items.shape[0], places.shape[1]
+def _some(places, levels, counts, items, covariance):  # type: ignore[no-untyped-def]
+    """Places [D, m] of some items, 1/ℓ² and variances between these and values, and their Cholesky factor."""
+    m, axes, scales = items.shape[0], places.shape[1], covariance.amplitude.shape[0]
     across, own_levels, own_counts = np.empty((axes, m)), np.empty(m, np.int64), np.empty(m)
     for a in range(m):
         own_levels[a] = levels[items[a]]
@@ -282,9 +282,11 @@ def _some(  # type: ignore[no-untyped-def]
         for j in range(axes):
             across[j, a] = places[items[a], j]
     matrix = np.empty((m, m))
-    _fill(across, own_levels, own_counts, inverse, amplitude, smoothness, table, step, noise, matrix)
-    _factorise(matrix, FLOOR * _total(amplitude))
-    return across, own_levels, matrix
+    _fill(across, own_levels, own_counts, covariance, matrix)
+    _factorise(matrix, FLOOR * _total(covariance))
+    precision, strength = np.empty((scales, axes, m)), np.empty((scales, m))
+    _toward(0, own_levels, covariance, precision, strength)
+    return across, precision, strength, matrix
 
 
 @internal
@@ -315,11 +317,11 @@ def _backward(root, x):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _own_variance(targets, factors, precision, strength, smoothness, table, step, squares, row):  # type: ignore[no-untyped-def]
+def _own_variance(targets, factors, precision, strength, covariance, squares, row):  # type: ignore[no-untyped-def]
     """The variance of a combination of values at some targets before anything is known."""
     across, own = targets.T, 0.0
     for s in range(targets.shape[0]):
-        _row(targets[s], across, precision, strength, s + 1, smoothness, table, step, squares, row)
+        _row(targets[s], across, precision, strength, s + 1, covariance, squares, row)
         for r in range(s + 1):
             own += (1.0 if r == s else 2.0) * factors[s] * factors[r] * row[r]
     return own
@@ -347,7 +349,7 @@ def choose(distance, index, clear, wanted, offset, reach, chosen, filled):  # ty
 @compiled_sums
 def predictions(  # type: ignore[no-untyped-def]
     places, levels, counts, values, chosen, filled, targets, combination, groups, blocks,
-    inverse, amplitude, smoothness, table, step, noise, with_variance, mean, variance, left, trust, size,
+    covariance, with_variance, mean, variance, left, trust, size,
 ):  # fmt: skip
     """Predict linear combinations of values, each from the neighbours of its block.
 
@@ -358,19 +360,16 @@ def predictions(  # type: ignore[no-untyped-def]
     sum of the weights of the neighbours, and `size[b]` the mean square of the whitened values, which is 1
     where they vary as the model says.
     """
-    axes, scales, most = places.shape[1], amplitude.shape[0], 0
+    axes, scales, most = places.shape[1], covariance.amplitude.shape[0], 0
     for g in range(mean.shape[0]):
         most = max(most, groups[g + 1] - groups[g])
     own_precision, own_strength = np.empty((scales, axes, most)), np.empty((scales, most))
     own_squares, own_row = np.empty(most), np.empty(most)
-    _toward(0, np.zeros(most, np.int64), inverse, amplitude, own_precision, own_strength)
+    _toward(0, np.zeros(most, np.int64), covariance, own_precision, own_strength)
     for block in range(chosen.shape[0]):
         m = filled[block]
-        across, own_levels, matrix = _some(
-            places, levels, counts, chosen[block, :m], inverse, amplitude, smoothness, table, step, noise
-        )
-        precision, strength, squares = np.empty((scales, axes, m)), np.empty((scales, m)), np.empty(m)
-        alpha, beta, row, sums = np.empty(m), np.ones(m), np.empty(m), np.empty(m)
+        across, precision, strength, matrix = _some(places, levels, counts, chosen[block, :m], covariance)
+        squares, alpha, beta, row, sums = np.empty(m), np.empty(m), np.ones(m), np.empty(m), np.empty(m)
         for a in range(m):
             alpha[a] = values[chosen[block, a]]
         _forward(matrix, alpha)
@@ -378,21 +377,20 @@ def predictions(  # type: ignore[no-untyped-def]
         _backward(matrix, alpha)
         _forward(matrix, beta)
         _backward(matrix, beta)
-        _toward(0, own_levels, inverse, amplitude, precision, strength)
         for g in range(blocks[block], blocks[block + 1]):
             first, last = groups[g], groups[g + 1]
             for a in range(m):
                 sums[a] = 0.0
             for s in range(first, last):
-                _row(targets[s], across, precision, strength, m, smoothness, table, step, squares, row)
+                _row(targets[s], across, precision, strength, m, covariance, squares, row)
                 for a in range(m):
                     sums[a] += combination[s] * row[a]
             mean[g] = _product(sums, alpha)
             trust[g] = _product(sums, beta)
             if with_variance:
                 own = _own_variance(
-                    targets[first:last], combination[first:last], own_precision, own_strength,
-                    smoothness, table, step, own_squares, own_row,
+                    targets[first:last], combination[first:last], own_precision, own_strength, covariance,
+                    own_squares, own_row,
                 )  # fmt: skip
                 _forward(matrix, sums)
                 variance[g] = max(own - _product(sums, sums), 0.0)
@@ -401,27 +399,20 @@ def predictions(  # type: ignore[no-untyped-def]
 
 @compiled_sums
 def contributions(  # type: ignore[no-untyped-def]
-    places, levels, counts, chosen, filled, targets, factors, blocks,
-    inverse, amplitude, smoothness, table, step, noise, out,
+    places, levels, counts, chosen, filled, targets, factors, blocks, covariance, out,
 ):  # fmt: skip
     """Add what each item counts in weighted sums of predictions to `out` [items, N].
 
     Targets [t, D] have the weights `factors` [t, N], and those of block b go from `blocks[b]` to `blocks[b + 1]`. All
     else is as for `predictions`.
     """
-    axes, scales, sums = places.shape[1], amplitude.shape[0], factors.shape[1]
+    sums = factors.shape[1]
     for block in range(chosen.shape[0]):
         m, first, last = filled[block], blocks[block], blocks[block + 1]
-        across, own_levels, matrix = _some(
-            places, levels, counts, chosen[block, :m], inverse, amplitude, smoothness, table, step, noise
-        )
-        precision, strength = np.empty((scales, axes, m)), np.empty((scales, m))
+        across, precision, strength, matrix = _some(places, levels, counts, chosen[block, :m], covariance)
         squares, share, rows = np.empty(m), np.empty(m), np.empty((last - first, m))
-        _toward(0, own_levels, inverse, amplitude, precision, strength)
         for s in range(first, last):
-            _row(
-                targets[s], across, precision, strength, m, smoothness, table, step, squares, rows[s - first]
-            )
+            _row(targets[s], across, precision, strength, m, covariance, squares, rows[s - first])
         for n in range(sums):
             counted = False
             for a in range(m):
@@ -439,14 +430,14 @@ def contributions(  # type: ignore[no-untyped-def]
 
 
 @compiled_sums
-def quadratic(places, inverse, amplitude, smoothness, table, step, factors, out):  # type: ignore[no-untyped-def]
+def quadratic(places, covariance, factors, out):  # type: ignore[no-untyped-def]
     """Add the covariances [N, N] of sums of values at `places` [n, D] with `factors` [n, N] to `out`."""
-    axes, scales, count, sums = places.shape[1], amplitude.shape[0], places.shape[0], factors.shape[1]
+    (count, axes), sums, scales = places.shape, factors.shape[1], covariance.amplitude.shape[0]
     across, squares, row, own = places.T.copy(), np.empty(count), np.empty(count), np.empty(sums)
     precision, strength = np.empty((scales, axes, count)), np.empty((scales, count))
-    _toward(0, np.zeros(count, np.int64), inverse, amplitude, precision, strength)
+    _toward(0, np.zeros(count, np.int64), covariance, precision, strength)
     for i in range(count):
-        _row(places[i], across, precision, strength, i + 1, smoothness, table, step, squares, row)
+        _row(places[i], across, precision, strength, i + 1, covariance, squares, row)
         for n in range(sums):
             own[n] = 0.5 * row[i] * factors[i, n]
         for b in range(i):
@@ -458,16 +449,14 @@ def quadratic(places, inverse, amplitude, smoothness, table, step, factors, out)
 
 
 @compiled_sums
-def whiten(  # type: ignore[no-untyped-def]
-    places, earlier, filled, inverse, amplitude, smoothness, table, step, alone, factors,
-):  # fmt: skip
+def whiten(places, earlier, filled, covariance, factors):  # type: ignore[no-untyped-def]
     """Turn sums of values at `places` [n, D] into sums of independent numbers of variance 1, `factors` [n, N] in place.
 
     Each value is predicted from those at the first `filled[i]` of `earlier[i]`, which come before it: what is left is
-    independent of these (Vecchia 1988). Each has a variance `alone` of its own.
+    independent of these (Vecchia 1988). The noise of the covariance is a variance that each value has of its own.
     """
-    axes, scales, sums = places.shape[1], amplitude.shape[0], factors.shape[1]
-    total, levels, counts = _total(amplitude), np.zeros(len(places), np.int64), np.ones(len(places))
+    sums, total = factors.shape[1], _total(covariance) + covariance.noise
+    levels, counts = np.zeros(len(places), np.int64), np.ones(len(places))
     for i in range(places.shape[0] - 1, -1, -1):
         counted = False
         for n in range(sums):
@@ -475,15 +464,11 @@ def whiten(  # type: ignore[no-untyped-def]
         if not counted:
             continue
         m = filled[i]
-        across, own_levels, matrix = _some(
-            places, levels, counts, earlier[i, :m], inverse, amplitude, smoothness, table, step, alone
-        )
-        precision, strength = np.empty((scales, axes, m)), np.empty((scales, m))
+        across, precision, strength, matrix = _some(places, levels, counts, earlier[i, :m], covariance)
         squares, row = np.empty(m), np.empty(m)
-        _toward(0, own_levels, inverse, amplitude, precision, strength)
-        _row(places[i], across, precision, strength, m, smoothness, table, step, squares, row)
+        _row(places[i], across, precision, strength, m, covariance, squares, row)
         _forward(matrix, row)
-        left = math.sqrt(max(total + alone - _product(row, row), 0.0))
+        left = math.sqrt(max(total - _product(row, row), 0.0))
         _backward(matrix, row)
         for n in range(sums):
             factor = factors[i, n]

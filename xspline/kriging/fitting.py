@@ -24,7 +24,7 @@ from xspline.kriging.nearby import (
     pyramid_of,
 )
 from xspline.kriging.places import Places
-from xspline.kriging.pyramid import Array, Grid, Index, Level, Pyramid, metric_of
+from xspline.kriging.pyramid import Array, Grid, Index, Level, Near, Pyramid, metric_of
 from xspline.kriging.search import SLOPED, SMOOTHEST, WORTH, Prior, likeliest
 
 #: Items of windows: half of these see only observations, half all levels.
@@ -60,6 +60,14 @@ class Observed(NamedTuple):
         order = np.lexsort((weights, values, *coordinates.T))
         return cls(coordinates[order], values[order], weights[order] / weights.mean())
 
+    @property
+    def rank(self) -> tuple[int, float]:
+        """What members of a batch are sorted by: those of more observations first, then those that vary more.
+
+        So nothing that is decided by the largest member, or by some of many, depends on the order of the batch.
+        """
+        return -self.values.size, -float(self.weights @ self.values**2)
+
     def at_few_places(self) -> Observed:
         """Return observations, those of each place as two means where so many are repeated at few places.
 
@@ -83,11 +91,10 @@ def as_one(members: Sequence[Observed], places: Places) -> float:
 
     It is the variance of sums over the largest cells, beside that of sums of as many independent observations.
     """
-    largest = max(members, key=lambda member: member.values.size).at_few_places()
-    values, weights = largest.values, largest.weights
+    coordinates, values, weights, _ = members[0]
     if values.size <= DENSE:
         return 1.0
-    at = places(largest.coordinates)
+    at = places(coordinates)
     some = np.sort(np.random.default_rng(0).permutation(values.size)[:TAKEN])  # enough for the shape of cells
     # What varies as one is seen at any width: wider cells make season and trend of the README's field rougher.
     metric = metric_of(at[some], values[some], places.links, is_round=places.is_round, limited=False)
@@ -104,22 +111,22 @@ def likelier(member: Observed, ways: Sequence[Places], rows_of: Callable[[Array]
     """
     if len(ways) == 1:
         return ways[0]
-    own = member.at_few_places()
-    count, rows = own.values.size, rows_of(own.coordinates)
+    count, rows = member.values.size, rows_of(member.coordinates)
     windows = [np.arange(count)]
     unlikely: list[float] = []
     for places in ways:
-        at = places(own.coordinates)
-        metric = metric_of(at, own.values, places.links, is_round=places.is_round)
+        at = places(member.coordinates)
+        metric = metric_of(at, member.values, places.links, is_round=places.is_round)
         if count > SMALL and not unlikely:
             centres = np.random.default_rng(0).permutation(count)[:FEW]
             windows = list(cKDTree(at / metric).query(at[centres] / metric, WINDOWS[0][0])[1])
+        own = (None if rows is None else rows[i] for i in windows)
         items = [
-            Window(at[i], np.zeros_like(i), own.weights[i], own.values[i], None if rows is None else rows[i])
-            for i in windows
+            Window(at[i], np.zeros_like(i), member.weights[i], member.values[i], row)
+            for i, row in zip(windows, own, strict=True)
         ]
         prior = Prior.over(metric, np.ptp(at, axis=0), places, 1, SMOOTHEST, -math.inf, count <= VERY_FEW)
-        levels = Windows(np.zeros((1, at.shape[1])), varied(items, lambda w: w.left, own.values))
+        levels = Windows(np.zeros((1, at.shape[1])), varied(items, lambda w: w.left, member.values))
         unlikely.append(prior.from_starts(levels).value)
     return ways[int(np.argmin(unlikely))]
 
@@ -135,7 +142,8 @@ def fit(
     """Return the fields of some members of a batch, which share their covariance up to its scale if they are alike.
 
     A member whose observations are likelier by another covariance has one of its own; of many members, and of very few
-    observations, all share it. Each member has three observations or more, which differ, and weights of mean 1.
+    observations, all share it. Members are sorted by their rank, and each has three observations or more, which differ,
+    and weights of mean 1.
     `steps` [d] is the distance between labels along each coordinate. `rows_of` returns the functions [n, p] that were
     fitted before, given the coordinates of few observations, and None of many. `least_noise` is the variance that
     noise has at least, as rounding has, and `windows` how many are looked at.
@@ -177,10 +185,8 @@ def _fit_alike(
 
     Of several likely covariances it is the one that predicts withheld observations of the largest member best.
     """
-    members = [member.at_few_places() for member in members]
-    first = max(range(len(members)), key=lambda i: members[i].values.size)
-    at = places(members[first].coordinates)
-    metric = metric_of(at, members[first].values, places.links, is_round=places.is_round)
+    at = places(members[0].coordinates)
+    metric = metric_of(at, members[0].values, places.links, is_round=places.is_round)
     pyramids = [pyramid_of(*member[:3], places, metric) for member in members]
     rows = [rows_of(member.coordinates) for member in members]
     variance = float(np.mean([np.var(member.values) for member in members]))
@@ -198,11 +204,10 @@ def _fit_alike(
         coordinates, joined = members[i].coordinates, members[i].joined
         return Nearby(places, pyramids[i], *own, coordinates, rows[i], steps, joined=joined)
 
-    choices, unlikely = _choices(pyramids, rows, inner, places, np.ptp(at, axis=0), floor, windows)
-    tried = [_calibrated(field(first, own), inner[first]) for own in choices]
-    best = _best(tried, unlikely)
-    others = {i: _calibrated(field(i, choices[best]), inner[i])[1] for i in range(len(members)) if i != first}
-    return [others.get(i, tried[best][1]) for i in range(len(members))]
+    choices = _choices(pyramids, rows, inner, places, np.ptp(at, axis=0), floor, windows)
+    chosen, best = _best([field(0, own) for own in choices], inner[0])
+    others = (_best([field(i, choices[chosen])], inner[i])[1] for i in range(1, len(members)))
+    return [best, *others]
 
 
 def fit_sample(
@@ -223,12 +228,12 @@ def fit_sample(
     """
     floor = math.log(max(least_noise / float(np.var(sample.values[: sample.count])), 1e-300))
     span, own = np.ptp(places(sampled), axis=0), np.arange(inner)
-    choices, unlikely = _choices([sample], [None], [own], places, span, floor, windows)
-    tried = []
-    for chosen in choices:
-        field = Nearby(places, sample, *chosen, coordinates, None, steps, sampled=sampled, inner=inner)
-        tried.append(_calibrated(field, own))
-    return tried[_best(tried, unlikely)][1]
+    choices = _choices([sample], [None], [own], places, span, floor, windows)
+    fields = [
+        Nearby(places, sample, *chosen, coordinates, None, steps, sampled=sampled, inner=inner)
+        for chosen in choices
+    ]
+    return _best(fields, own)[1]
 
 
 def in_neighbourhoods(pyramid: Pyramid, inner: Index) -> Array:
@@ -260,17 +265,17 @@ def _choices(
     span: Array,
     floor: float,
     windows: int,
-) -> tuple[list[_Chosen], list[float]]:
-    """Return the covariance that windows make likely; of many observations a smooth one, where few make it likelier.
+) -> list[_Chosen]:
+    """Return the covariance that windows make likely; of many observations a smooth one beside it, if that is likelier.
 
-    Beside them is −log of the likelihood of each.
+    A smooth one is looked for in all windows where few make it likelier.
     """
-    largest = max(pyramids, key=lambda pyramid: pyramid.count)
+    largest = pyramids[0]
     dense, count = largest.count <= DENSE, sum(p.count for p in pyramids)
     very_few, metric = largest.count <= VERY_FEW, largest.metric
     few, most, sampled = _windows(pyramids, rows, inner, windows)
     near = None if dense else replace(most, items=[w for w in most.items if not w.levels.any()])
-    choices, unlikely = list[_Chosen](), list[float]()
+    choices = list[_Chosen]()
     kinds = [(SLOPED, True), (SMOOTHEST, False)][: 1 + (windows > FEW)]
     for smoothest, may_be_two in [(SMOOTHEST, count >= TWO)] if dense else kinds:
         single, double = (Prior.over(metric, span, places, q, smoothest, floor, very_few) for q in (1, 2))
@@ -282,43 +287,62 @@ def _choices(
                 break
             priors = (single, double if may_be_two else None)
             found = likeliest(few, most, near, priors, likely, count <= SMALL)
+        if choices and most.value(found[0][1]) >= most.value(choices[0].models[0][1]):
+            break
         scales, residuals = sampled.scales(found[0][1]), most.residuals(found[0][1])
         scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
         choices.append(_Chosen(tuple(found), scale, freedom, float(scales.mean()), residuals))
-        unlikely.append(0.0 if dense else most.value(found[0][1]))
-    return choices, unlikely
+    return choices
 
 
-def _best(tried: Sequence[tuple[float, Nearby]], unlikely: Sequence[float]) -> int:
-    """Return which field predicts withheld observations best; the second of two has to be likelier too."""
-    return int(tried[-1][0] < tried[0][0] and unlikely[-1] < unlikely[0])
+def _best(fields: Sequence[Nearby], inner: Index) -> tuple[int, Nearby]:
+    """Return which of several fields of the same observations predicts these best, and the field with its calibration.
 
-
-def _calibrated(field: Nearby, inner: Index) -> tuple[float, Nearby]:
-    """Return how wrong a field is of observations that it predicts from others, and the field with its calibration.
-
-    The first is the sum over distances to these others of the logarithm of the mean absolute error, where the nearest
-    ones count as much as all farther ones. For the second, of errors over their standard deviations, the quantile of 95
-    % is compared with that of a normal distribution, as far as it is the field, not noise, that they come from: of each
-    quarter by itself, from the calmest neighbours to the liveliest, if their scales differ. At an ice edge errors are
-    longer than those of a model that calm water decides, and calm water's are shorter.
+    Some observations are withheld, and predicted from others that are at least as far away as each of `DISTANCES`.
     """
-    if field.is_dense:
-        return 0.0, field
-    shuffled, p, alone = np.random.default_rng(1).permutation(inner), field.pyramid, np.ones(1)
-    # Of fewer than 20 errors, none is among the largest 5 %.
-    number = min(QUARTERS, max(shuffled[:WITHHELD].size // 20, 1)) if field.freedom < UNIFORM else 1
-    wrong, knots = 0.0, []
+    if fields[0].is_dense:
+        return 0, fields[0]
+    shuffled, p = np.random.default_rng(1).permutation(inner), fields[0].pyramid
+    withheld = list[_Withheld]()
     for distance in DISTANCES:
         # Most places that are asked for are among observations: of these, quantiles are known twice as well.
         own = shuffled[: 4 * WITHHELD if distance < 1 else WITHHELD]
         near = p.neighbours(p.places[own], NEIGHBOURS, distance)
         if near[1].min() == 0:
             break
-        combined = field.combined(near, p.places[own, None], alone, np.arange(own.size + 1), True)
+        withheld.append(_Withheld(distance < 1, own, near))
+    tried = [_calibrated(field, withheld) for field in fields]
+    best = int(np.argmin([wrong for wrong, _ in tried]))
+    return best, tried[best][1]
+
+
+class _Withheld(NamedTuple):
+    """Observations that are predicted from others."""
+
+    alone: bool  # whether nothing but the observation itself is withheld
+    own: Index  # which these are
+    near: Near  # the neighbours of each
+
+
+def _calibrated(field: Nearby, withheld: Sequence[_Withheld]) -> tuple[float, Nearby]:
+    """Return how wrong a field is of withheld observations, and the field with its calibration.
+
+    How wrong it is, is the sum over distances of the logarithm of the mean absolute error; observations that are
+    withheld alone count as much as all others. The calibration compares the quantile of 95 % of errors, over their
+    standard deviations, with that of a normal distribution. What they differ by is the field's as far as the variance
+    is the field's, not noise. Where scales of neighbours differ, each quarter of the observations, from calm to lively,
+    has a calibration of its own: at an ice edge errors are longer than those of a model that calm water decides, and
+    calm water's are shorter.
+    """
+    p, wrong, knots = field.pyramid, 0.0, []
+    # Of fewer than 20 errors, none is among the largest 5 %.
+    fewest = min((own.size for _, own, _ in withheld), default=0)
+    number = min(QUARTERS, max(fewest // 20, 1)) if field.freedom < UNIFORM else 1
+    for alone, own, near in withheld:
+        combined = field.combined(near, p.places[own, None], np.ones(1), np.arange(own.size + 1), True)
         noise = field.noise_share * combined.scale / p.counts[own]
         away = np.abs(p.values[own] - combined.mean)
-        weight = 1.0 if distance < 1 else 1 / (len(DISTANCES) - 1)
+        weight = 1.0 if alone else 1 / (len(DISTANCES) - 1)
         wrong += weight * math.log(max(float(away.mean()), 1e-300))
         error = away / np.sqrt(combined.variance + noise)
         share = combined.variance / (combined.variance + noise)
@@ -326,12 +350,12 @@ def _calibrated(field: Nearby, inner: Index) -> tuple[float, Nearby]:
         for part in parts:
             beyond = (float(np.quantile(error[part], 0.95)) / NORMAL) ** 2 - 1
             # Gaps have other shapes than those made here, so errors across gaps are never shortened.
-            beyond = beyond if distance < 1 else max(beyond, 0.0)
+            beyond = beyond if alone else max(beyond, 0.0)
             of_field = float(np.median(share[part]))
             # The noise of new observations takes what the field leaves, so that the errors of both are right.
             factors = (math.sqrt(max(1 + beyond * x, 0.0)) for x in (of_field, 1 + of_field))
             # Single missing values have factors of their own: nine in ten know as much as this.
-            left = np.quantile(combined.left[part], 0.9 if distance < 1 else 0.5)
+            left = np.quantile(combined.left[part], 0.9 if alone else 0.5)
             scale = np.median(combined.scale[part])
             knots.append((math.log(max(left, 1e-12)), math.log(max(scale, 1e-300)), *factors))
     if not knots:
@@ -351,7 +375,7 @@ def _windows(
     """
     rng = np.random.default_rng(0)
     sampled = rng.permutation(len(pyramids))[:FEW]
-    largest = max(pyramids, key=lambda pyramid: pyramid.count)
+    largest = pyramids[0]
     own = ((pyramids[i], rows[i]) for i in sampled)
     everything = [Window(p.places, p.levels, p.counts, p.values, row) for p, row in own]
     dense = largest.count <= DENSE

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from xspline.kriging.model import STEP, Model
+from xspline.kriging.model import Model
 from xspline.kriging.nearby import NEIGHBOURS, SANDWICHED, TAKEN, TOGETHER, Nearby, root_where_calm
 from xspline.kriging.pyramid import Array, Index
 from xspline.threads import threads
@@ -87,12 +87,10 @@ def _by_model(field: Nearby, nodes: Array, weights: Array) -> tuple[list[tuple[A
             x = field.by_model(model, near, at[own, None], np.ones(1), blocks, True)
             longer = np.sqrt(x.scale * local) * field.calibration(x.left, x.scale)
             scaled[own] = longer[:, None] * weights[own]
-            inverse, amplitude = model.between(p.spread)
+            both = np.ascontiguousarray(np.concatenate([weights[own], scaled[own]], axis=1))
             compiled.contributions(
-                p.places, p.levels, p.counts, *near, at[own],
-                np.ascontiguousarray(np.concatenate([weights[own], scaled[own]], axis=1)), blocks,
-                inverse, amplitude, model.smoothness, model.table, STEP, model.noise, items,
-            )  # fmt: skip
+                p.places, p.levels, p.counts, *near, at[own], both, blocks, model.between(p.spread), items
+            )
     return out, at
 
 
@@ -113,14 +111,14 @@ def _between(field: Nearby, model: Model, places: Array, factors: Array) -> Arra
     order = np.random.default_rng(0).permutation(len(places))
     at = np.ascontiguousarray(places[order])
     white = np.ascontiguousarray(factors[order])
-    of_model = (*model.between(p.spread), model.smoothness, model.table, STEP)
     # Matrices of smooth fields are singular up to rounding: without a variance of each value alone, variances of means
     # are 1e13 times too large and more in three of seven such fields; with 1e-13 to 1e-10 none is.
     alone = 1e-12 * float(model.variances.sum())
     if len(places) <= 2 * SANDWICHED:  # .1 s
-        compiled.quadratic(at, *of_model, white, out)
+        compiled.quadratic(at, model.between(p.spread), white, out)
         return np.asarray(out + alone * white.T @ white)
-    compiled.whiten(at, *_earlier(at / p.metric), *of_model, alone, white)
+    covariance = model.between(p.spread)._replace(noise=alone)
+    compiled.whiten(at, *_earlier(at / p.metric), covariance, white)
     return np.asarray(white.T @ white)
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from scipy import special
 
-from xspline.kriging.model import STEP, Model
+from xspline.kriging.model import ItemCovariance, Model
 from xspline.kriging.pyramid import Array, Index, Pyramid
 from xspline.threads import ranges, run, single_threaded_blas, threads
 
@@ -124,7 +124,8 @@ class Windows:
         """
         size = model.parameters.size
         value, gradient, information = 0.0, np.zeros(size), np.zeros((size, size))
-        for part in self._each(model, functools.partial(_derivatives, model, model.between(self.spread))):
+        sloped = model.between(self.spread)._replace(table=model.slopes)
+        for part in self._each(model, functools.partial(_derivatives, model, sloped)):
             if part is None:
                 return IMPOSSIBLE, np.zeros(size), np.zeros((size, size))
             value += part[0]
@@ -158,27 +159,25 @@ class Windows:
     @single_threaded_blas()
     def _each(self, model: Model, what: Callable[[Window, _Solved], T]) -> list[T | None]:
         """Return what is asked of each window; None where its covariance is not positive definite to rounding."""
-        between = model.between(self.spread)
+        covariance = model.between(self.spread)
         out: list[T | None] = [None] * len(self.items)
 
         def piece(first: int, last: int) -> None:
             for i in range(first, last):
-                solved = solved_window(self.items[i], model, between)
+                solved = solved_window(self.items[i], covariance)
                 out[i] = None if solved is None else what(self.items[i], solved)
 
         run(piece, [ranges(len(self.items), 2 * threads())])
         return out
 
 
-def solved_window(window: Window, model: Model, between: tuple[Array, Array]) -> _Solved | None:
+def solved_window(window: Window, covariance: ItemCovariance) -> _Solved | None:
     """Solve for what the fitted functions leave of the values of a window."""
     from xspline.kriging import compiled
 
     values, fitted = window.values, window.fitted
     root = np.zeros((values.size, values.size))
-    determinant = compiled.inverse_root(
-        window.places, window.levels, window.counts, *between, model.smoothness, model.table, STEP, model.noise, root
-    )  # fmt: skip
+    determinant = compiled.inverse_root(window.places, window.levels, window.counts, covariance, root)
     if not math.isfinite(determinant):
         return None
     freedom, white, explained = values.size, root @ values, np.zeros((values.size, 0))
@@ -194,7 +193,7 @@ def solved_window(window: Window, model: Model, between: tuple[Array, Array]) ->
 
 
 def _derivatives(
-    model: Model, between: tuple[Array, Array], window: Window, solved: _Solved
+    model: Model, sloped: ItemCovariance, window: Window, solved: _Solved
 ) -> tuple[float, Array, Array]:
     """Return what a window adds to `Windows.value_and_derivatives`."""
     from xspline.kriging import compiled
@@ -205,9 +204,8 @@ def _derivatives(
     alpha = solved.alpha / math.sqrt(solved.misfit / solved.freedom)
     weights = (root.T @ root - explained @ explained.T - np.outer(alpha, alpha)) / 2
     compiled.derivatives(
-        window.places, window.levels, window.counts, *between, model.smoothness, model.slopes, STEP,
-        weights, alpha, model.lengths, gradient, products,
-    )  # fmt: skip
+        window.places, window.levels, window.counts, sloped, weights, alpha, model.lengths, gradient, products
+    )
     gradient[-1] *= model.noise
     products[-1] *= model.noise
     white, fitted, along = products @ root.T, products @ explained, products @ alpha

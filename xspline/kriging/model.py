@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,17 @@ Array = NDArray[np.float64]
 #: Between the nodes of a table, in √z. Values are right to 1e-12 for ν from 1.2 on, and to 1e-7 for ν of .5 to .9.
 #: Nodes are dense near 0, where a rough covariance bends most: equally far apart in z, some matrices are indefinite.
 STEP = 1 / 64
+
+
+class ItemCovariance(NamedTuple):
+    """The covariance between items, observations and means over cells of L levels, as compiled loops read it."""
+
+    inverse: Array  # [Q, L, L, D], 1/ℓ² between items of two levels
+    amplitude: Array  # [Q, L, L], variances between these
+    smoothness: Array  # [Q]
+    table: Array  # [Q, interval, 6], as `Model.table`, or 12 as `Model.slopes`
+    step: float  # between the nodes of the table
+    noise: float  # variance of an observation of weight 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +68,8 @@ class Model:
         both = [np.concatenate([_table(nu), _bend(nu)], axis=1) for nu in self.smoothness.tolist()]
         return np.pad(np.stack(both), ((0, 0), (0, 1), (0, 0)))
 
-    def between(self, spread: Array) -> tuple[Array, Array]:
-        """Return 1/ℓ² [Q, L, L, D] and variances [Q, L, L] between the means over cells of L levels.
+    def between(self, spread: Array) -> ItemCovariance:
+        """Return the covariance between the means over cells of L levels.
 
         `spread` [L, D] is the variance of the places in a cell along each axis; zero for observations. The mean of a
         field over two cells is as if both were blurred: lengths grow, ℓ² + c (s + s'), and variances shrink so that
@@ -68,7 +80,8 @@ class Model:
         blur = (1 + 1 / self.smoothness)[:, None, None, None] * (spread[:, None] + spread[None])
         inverse = 1 / (square + blur)
         shrunk = self.variances[:, None, None] * np.sqrt(np.prod(square * inverse, axis=-1))
-        return np.ascontiguousarray(inverse), np.ascontiguousarray(shrunk)
+        both = np.ascontiguousarray(inverse), np.ascontiguousarray(shrunk)
+        return ItemCovariance(*both, self.smoothness, self.table, STEP, self.noise)
 
 
 def matern(z: Array, nu: float) -> Array:

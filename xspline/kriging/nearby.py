@@ -14,7 +14,7 @@ from scipy import special
 from scipy.spatial import cKDTree
 
 from xspline.kriging.likelihood import UNIFORM, Window, Windows, local_scales, solved_window
-from xspline.kriging.model import STEP, Model
+from xspline.kriging.model import Model
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import CORNER, FEWEST, WIDER, Array, Grid, Index, Level, Near, Pyramid, coarser
 from xspline.threads import ranges, run
@@ -168,7 +168,7 @@ class Nearby:
         """
         window, change, covariance = self.window, np.zeros_like(coefficients), np.zeros_like(held)
         for (weight, model), scale in zip(self.models, self.mean_scales, strict=True):
-            solved = solved_window(window, model, model.between(self.pyramid.spread))
+            solved = solved_window(window, model.between(self.pyramid.spread))
             if solved is None:
                 return None
             white = solved.root @ np.column_stack([functions, window.values])
@@ -322,12 +322,8 @@ class Nearby:
         places, counts, levels = cells.places, cells.counts, np.zeros(cells.values.size, np.int64)
         total = np.zeros((len(counts), len(counts)))
         for (weight, model), scale in zip(self.models, self.mean_scales, strict=True):
-            inverse, amplitude = model.between(cells.spread[None])
             matrix = np.zeros_like(total)
-            compiled.covariances(
-                places, levels, counts, inverse, amplitude, model.smoothness, model.table, STEP,
-                model.noise, matrix,
-            )  # fmt: skip
+            compiled.covariances(places, levels, counts, model.between(cells.spread[None]), matrix)
             total += weight * scale * (matrix + np.tril(matrix, -1).T)
         # As many independent errors have sums of squares that scatter as these do (Satterthwaite 1946).
         scaled = total * np.sqrt(counts[:, None] * counts)
@@ -422,14 +418,13 @@ class Nearby:
         flat = np.ascontiguousarray(targets.reshape(-1, targets.shape[-1]))
         combination = np.tile(factors, n)
         mean, variance, left, trust = np.empty(n), np.zeros(n), np.zeros(n), np.empty(n)
-        size, (inverse, amplitude) = np.empty(len(chosen)), model.between(p.spread)
-        table = model.table  # It is made once, before threads ask for it.
+        size, covariance = np.empty(len(chosen)), model.between(p.spread)
 
         def piece(first: int, last: int) -> None:
             compiled.predictions(
                 p.places, p.levels, p.counts, p.values, chosen[first:last], filled[first:last], flat,
-                combination, groups, blocks[first : last + 1], inverse, amplitude, model.smoothness, table,
-                STEP, model.noise, with_variance, mean, variance, left, trust, size[first:last],
+                combination, groups, blocks[first : last + 1], covariance, with_variance,
+                mean, variance, left, trust, size[first:last],
             )  # fmt: skip
 
         run(piece, [ranges(len(chosen))])
@@ -446,9 +441,10 @@ class Nearby:
 
     @functools.cached_property
     def _unevenness(self) -> tuple[float, float]:
-        """By which scale and freedom squares of these errors vary from place to place; `UNIFORM` if not beyond chance.
+        """Scale and degrees of freedom of the χ² distribution of squares of these errors from place to place.
 
-        That is by two standard errors of a variance of the logarithms of so many independent means.
+        Freedom is `UNIFORM` where they do not vary by more than chance: two standard errors of the variance of the
+        logarithms of so many independent means.
         """
         count = self.pyramid.count
         if not self.is_dense or count <= SCALED:
@@ -467,7 +463,7 @@ class Nearby:
     def _around(self, at: Array, left_out: Index | None = None) -> tuple[Array, Array]:
         """Return the mean square of these errors around places [n, D], and of how many independent ones it is the mean.
 
-        Weights fall to about zero with the distance: of several that are as far, as those of one place, none is chosen.
+        Weights fall to about zero at the farthest. So it does not matter which of several counts that are equally far.
         """
         lengths, tree = self._in_lengths
         apart, near = tree.query(at / lengths, SCALED)

@@ -142,8 +142,9 @@ def _with_fine(
 ) -> Any:
     """Return values of the coarse field, or variances of them, with those of the fine field; NaN where masked.
 
-    Neighbours make good what the coarse field errs by, as far as it errs alike at all of them: so they do of values,
-    and of its slopes in space, which are as smooth as its splines. A season's slope they do not.
+    The variance is that of the fine field and (1 − trust)² of the coarse one. Trust is the sum of the weights of the
+    neighbours: near data they correct what the coarse field errs by, as far as it errs alike at all of them. This is so
+    of values, and of slopes in space, which are as smooth as splines. Of slopes of a season it is not, and trust is 0.
     """
     batch = fit.variable.batch_sizes
     if errors:

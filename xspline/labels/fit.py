@@ -518,7 +518,10 @@ def _remembering(
     resources: Resources,
     rho: np.ndarray | None,
 ) -> Fit:
-    """Return the fit of one variable whose errors remember: ρ and the penalty in turn, until ρ stays."""
+    """Return the fit of one variable whose errors remember.
+
+    Errors are whitened with ρ, the penalty is chosen, then ρ; in turn, until ρ moves by less than 0.01.
+    """
     space, sums = statistics.space, statistics._complete(name)
     memory = sums.memory
     if criterion_of(requested) == "holders":
@@ -528,14 +531,16 @@ def _remembering(
         )
     if rho is None and memory is not None and memory.series.rho is not None:
         rho = np.full(sums.batch, memory.series.rho)
-    given, rho = rho is not None, np.zeros(sums.batch) if rho is None else rho
+    is_last = rho is not None
+    rho = np.zeros(sums.batch) if rho is None else rho
     by_parts = statistics._decides and len(statistics.parts) > 1
+    in_turn = by_parts or criterion_of(requested) is not None
     for _ in range(10):
         before = rho
         white = whitened(sums, rho, space.frame)
         solution, penalty, choice = solution_of(white, space, requested, solver, (), resources)
         fit = Fit(statistics, name, solution.coefficients, penalty, choice, solution, rho=rho)
-        if given:
+        if is_last:
             break
         # Where errors are alike in space, functions take more of them; at first that is not told from what remembers.
         inflation = np.maximum(fit.scores.inflation, 1.0) if by_parts and rho.any() else 1.0
@@ -543,8 +548,7 @@ def _remembering(
         if memory is not None:  # pairs an even number of steps apart do not know the sign
             odd = sum(own.count for own in memory.lagged[: memory.series.lags : 2])
             rho = np.where(odd > 0, rho, abs(rho))
-        settles = by_parts or criterion_of(requested) is not None
-        given = not settles or bool(np.max(np.abs(rho - before), initial=0.0) < 0.01)
+        is_last = not in_turn or bool(np.max(np.abs(rho - before), initial=0.0) < 0.01)
     return fit
 
 

@@ -34,10 +34,14 @@ from xspline.sums.window import Array
 #: Those that ask parts how far errors are alike; they take the penalty as given.
 PARTS_METHODS = ("jackknife", "scores")
 METHODS = ("exact", "draws", *PARTS_METHODS)
-#: Draws behind a standard error, n of which leave a relative error of 1/√(2n): where a solver iterates (5 %), for what
-#: a system differs by from one that knows its inverse (11 % of that), where the inverse is known and draws cost little
-#: (2.5 %), and at least (22 %).
-DRAWS, NEAR_DRAWS, DIRECT_DRAWS, FEWEST_DRAWS = 200, 40, 800, 10
+#: Draws behind a standard error; n of them leave a relative error of 1/√(2n). This many where a solver iterates: 5 %.
+DRAWS = 200
+#: Where only the difference from a system is drawn that knows its inverse: 11 % of the difference.
+NEAR_DRAWS = 40
+#: Where the inverse is known, so that draws cost little: 2.5 %.
+DIRECT_DRAWS = 800
+#: The fewest that a user may ask for: 22 %.
+FEWEST_DRAWS = 10
 #: The dimension of the roots of a covariance, and of draws about an estimate.
 ROOT = "root of the covariance"
 #: Bytes of the largest matrix: draws of the coefficients stand for a covariance in pair form that is larger, and with a

@@ -143,20 +143,16 @@ def square_root(matvec: LinearMap, z: Array) -> Array:
     steps would change. √ is small where it is not smooth, at 0, so that S may be singular; eigenvalues in clusters, as
     those of a system of even observations with gaps, need few steps.
     """
-    return _power(lambda v: matvec(v) - v, lambda v: v, lambda v: v, z, 0.5)
+    return power_of(lambda v: matvec(v) - v, lambda v: v, lambda v: v, z, 0.5)
 
 
-def inverse_root(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array) -> Array:
-    """(M⁻¹A)^-½ x for several x [m, ..] side by side, A and M symmetric and positive definite, on the host.
+def power_of(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array, power: float) -> Array:
+    """(M⁻¹A)^power x for several x [m, ..] side by side, A and M symmetric and positive definite, on the host.
 
-    Of x with the covariance M⁻¹ it has A⁻¹. The basis V of the Krylov space is orthonormal in the metric of M. `rest`,
-    `near_solve` and `near_matvec` are products with A − M, M⁻¹ and M.
+    Of x with the covariance M⁻¹, the power −½ has the covariance A⁻¹. `rest`, `near_solve` and `near_matvec` are
+    products with A − M, M⁻¹ and M. The Lanczos process gives a basis of vectors v that are orthonormal in the metric of
+    M; w are M v, and A v = w + (A − M) v.
     """
-    return _power(rest, near_solve, near_matvec, x, -0.5)
-
-
-def _power(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array, power: float) -> Array:
-    """(M⁻¹A)^power x, by the Lanczos process: w are M v of the vectors v of the basis, and A v = w + (A − M) v."""
     w = near_matvec(x)
     norm = np.sqrt(dot(x, w))
     scale = _ratio(np.ones_like(norm), norm)

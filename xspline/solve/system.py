@@ -246,7 +246,8 @@ class Factorisation:
     """G + Λ, factorised: solves for any number of right-hand sides.
 
     `choice` is the solver and why. `determined`, [b..], tells which batch members the data and the penalty determine;
-    one without observations is not, whatever the penalty. Extents are those of G: 1 where it is shared.
+    one without observations is not, whatever the penalty. Extents are those of G: 1 where it is shared. Whatever is
+    asked is NaN for members that are not determined.
     """
 
     choice: Choice
@@ -258,18 +259,12 @@ class Factorisation:
 
     @single_threaded_blas()
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
-        """(G + Λ)⁻¹ rhs, [K.., b..]; NaN for members that are not determined.
-
-        Where the solver iterates, up to a relative residual, if that is not to be the usual one.
-        """
+        """(G + Λ)⁻¹ rhs, [K.., b..]; where the solver iterates up to a relative residual, or the usual one."""
         return np.where(self.determined, self.system.solve(rhs, tolerance), np.nan)
 
     @single_threaded_blas()
     def edf(self) -> Array:
-        """Effective degrees of freedom tr((G + Λ)⁻¹ G), [b..]; NaN where not determined.
-
-        Exact, but for iterations, which estimate traces from fixed random probes.
-        """
+        """Effective degrees of freedom tr((G + Λ)⁻¹ G), [b..]; where the solver iterates from fixed random probes."""
         return np.where(self.determined, self.system.edf(), np.nan)
 
     @single_threaded_blas()
@@ -281,12 +276,12 @@ class Factorisation:
 
     @single_threaded_blas()
     def logdet(self) -> Array:
-        """log|G + Λ|, [b..]; NaN where not determined."""
+        """log|G + Λ|, [b..]."""
         return np.where(self.determined, self._direct("determinants").logdet(), np.nan)
 
     @single_threaded_blas()
     def inverse_pairs(self) -> Array:
-        """Pair form Z of (G + Λ)⁻¹, [K.., O.., b..], on the frame of the Space; NaN for members not determined.
+        """Pair form Z of (G + Λ)⁻¹, [K.., O.., b..], on the frame of the Space.
 
         Only the entries of the inverse that pairs of features meet in are computed: tr((G + Λ)⁻¹ B) = Σ Z B for a
         pair array B, and φᵀ (G + Λ)⁻¹ φ = Σ_{k,o} Z[k,o] Π_j φ_{k_j} φ_{k_j + o_j}.
@@ -296,15 +291,12 @@ class Factorisation:
 
     @single_threaded_blas()
     def traces(self, grams: Sequence[Gram]) -> Array:
-        """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]; NaN where not determined."""
+        """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]."""
         return np.where(self.determined, self._direct("exact traces").traces(grams), np.nan)
 
     @single_threaded_blas()
     def apply_inverse_sqrt(self, z: Array) -> Array:
-        """x with E[x xᵀ] = (G + Λ)⁻¹ for z of independent standard normal numbers; NaN for members not determined.
-
-        Batch extents of 1 broadcast on both sides, z being [K.., b..].
-        """
+        """x with E[x xᵀ] = (G + Λ)⁻¹ for independent standard normal z, [K.., b..]; extents as in `solve`."""
         draws = self._direct("draws of the coefficients").apply_inverse_sqrt(z)
         return np.where(self.determined, draws, np.nan)
 
@@ -328,7 +320,7 @@ class Factorisation:
     def draws(self, rng: np.random.Generator) -> Draw:
         """A function of extents (n, b..) that returns n draws of covariance (G + Λ)⁻¹ for each batch member.
 
-        They are [K.., n, b..], and NaN for members that are not determined. It may hold as much memory as the system.
+        They are [K.., n, b..]. The function may hold as much memory as the system.
         """
         draw = self.system.draws(rng)
         return single_threaded_blas()(lambda extents: np.where(self.determined, draw(extents), np.nan))

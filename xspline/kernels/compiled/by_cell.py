@@ -310,33 +310,6 @@ def _add_four(
 
 
 @internal
-def _add_seven(
-    work: Floats, f: int, m: int, v: int, width: int, count: int, total: Floats, place: int, step: int
-) -> None:
-    """Seven lines, those of the pairs of cubic functions: the products with others are formed once."""
-    p1, p2, p3 = place + step, place + 2 * step, place + 3 * step
-    p4, p5, p6 = p3 + step, p3 + 2 * step, p3 + 3 * step
-    s0, s1, s2, s3 = load(total, place), load(total, p1), load(total, p2), load(total, p3)
-    s4, s5, s6 = load(total, p4), load(total, p5), load(total, p6)
-    for t in range(count):
-        x, g = product(spread(get(work, m + t)), load(work, v + t * width)), f + t
-        s0 = add_product(s0, spread(get(work, g)), x)
-        s1 = add_product(s1, spread(get(work, g + TILE_ROWS)), x)
-        s2 = add_product(s2, spread(get(work, g + 2 * TILE_ROWS)), x)
-        s3 = add_product(s3, spread(get(work, g + 3 * TILE_ROWS)), x)
-        s4 = add_product(s4, spread(get(work, g + 4 * TILE_ROWS)), x)
-        s5 = add_product(s5, spread(get(work, g + 5 * TILE_ROWS)), x)
-        s6 = add_product(s6, spread(get(work, g + 6 * TILE_ROWS)), x)
-    store(total, place, s0)
-    store(total, p1, s1)
-    store(total, p2, s2)
-    store(total, p3, s3)
-    store(total, p4, s4)
-    store(total, p5, s5)
-    store(total, p6, s6)
-
-
-@internal
 def _add_tile(
     work: Floats,
     first: int,
@@ -352,11 +325,8 @@ def _add_tile(
     """total[k, j, :] += sum over t of first[k, t] middle[j, t] last[t, :]; lines of the total are `step` apart."""
     for other in range(0, step, LANES):
         place, m, v = begin + other, middle + other // width * TILE_ROWS, last + other % width
-        if lines == 7:
-            _add_seven(work, first, m, v, width, count, total, place, step)
-        else:
-            for k in range(0, lines, 4):
-                _add_four(work, first + k * TILE_ROWS, m, v, width, count, total, place + k * step, step)
+        for k in range(0, lines, 4):
+            _add_four(work, first + k * TILE_ROWS, m, v, width, count, total, place + k * step, step)
 
 
 @internal

@@ -108,7 +108,6 @@ class Tiling:
     groups: int  # how many groups of columns
     lines: int  # how many lines one thread has
     slots: int  # sums of all tiles of a line, before those that tiles have in common are added
-    owner: Integers  # [slots], the entry of the contraction that each slot belongs to; -1 for none
     values: Floats  # [n, columns], values of the rows, filled up with zeros to full groups
     tables: tuple[Integers, ...]  # of both kernels, in the order of their arguments
     options: tuple[str, ...]  # what the kernels are compiled for
@@ -159,4 +158,4 @@ class Tiling:
         }
         options = tuple(f"-D{name}={number}" for name, number in numbers.items())
         values = np.pad(known.values, ((0, 0), (0, padded)))
-        return Tiling(tiles.size, groups, abreast, owner.size, owner, values, tables, options)
+        return Tiling(tiles.size, groups, abreast, owner.size, values, tables, options)

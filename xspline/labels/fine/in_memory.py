@@ -56,10 +56,10 @@ def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
 class Left(NamedTuple):
     """What a fit leaves of its observations."""
 
-    members: list[Observed]  # of a batch, those with enough of them
+    members: list[Observed]  # of a batch, those with enough of them, by their rank
     places: Places  # how coordinates become places
     steps: Array  # the distance between labels along each coordinate
-    enough: list[bool]  # whether each member of the batch has enough
+    entries: list[int]  # which entry of the batch each member is
     least_noise: float  # the variance of noise by rounding
 
 
@@ -76,12 +76,13 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
         return Fine((None,) * math.prod(fit.variable.batch_shape), fit.space.names)
     rows_of = functools.partial(fitted_rows, fit.space)
     numbers = [j for j, name in enumerate(fit.space.names) if fit.space.axis(name).kind == "number"]
-    largest = max(left.members, key=lambda member: member.values.size)
+    largest = left.members[0]
     counting = left.places.counting(largest.coordinates, left.steps, numbers)
     ways = (left.places, counting) if counting.counted else (left.places,)
     places = fitting.likelier(largest, ways, rows_of)
-    fields = iter(fitting.fit(left.members, places, left.steps, rows_of, left.least_noise, windows))
-    return Fine(tuple(next(fields) if k else None for k in left.enough), fit.space.names)
+    found = fitting.fit(left.members, places, left.steps, rows_of, left.least_noise, windows)
+    fields = dict(zip(left.entries, found, strict=True))
+    return Fine(tuple(fields.get(k) for k in range(math.prod(fit.variable.batch_shape))), fit.space.names)
 
 
 def beside(fit: Fit, fine: Fine) -> Fit:
@@ -130,31 +131,31 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
     known = [own[is_used] for own, is_used in zip(by_member(data.values), used, strict=True)]
     alone = [len(spans[name]) == 1 and list(spans.values()).count(spans[name]) == 1 for name in space.names]
     is_grid = all(alone) and all(np.unique(c).size == c.size for c in coordinates.values())
-    each: list[Observed | None] = []
+    each = dict[int, Observed]()
     for k, own in enumerate(known):
-        member = None
-        if own.size and own.min() < own.max():
-            points = np.stack([c[k][used[k]] for c in along], axis=1)
-            # Taken for two observations, copies would say that there is no noise at all: any is a rough field then.
-            once = slice(None) if is_grid else ~copies(points, own)
-            member = Observed.of(points[once], values[k][used[k]][once], precision[k][used[k]][once])
-        each.append(member if member is not None and member.values.size >= LEAST else None)
-    parts = [member for member in each if member is not None]
-    if not parts:
+        if own.size == 0 or own.min() == own.max():
+            continue
+        points = np.stack([c[k][used[k]] for c in along], axis=1)
+        # Taken for two observations, copies would say that there is no noise at all: any is a rough field then.
+        once = slice(None) if is_grid else ~copies(points, own)
+        member = Observed.of(points[once], values[k][used[k]][once], precision[k][used[k]][once])
+        if member.values.size >= LEAST:
+            each[k] = member.at_few_places()
+    if not each:
         return None
-    # The same whichever member comes first: labels of all, and a pole that any of them has many values at.
+    entries = sorted(each, key=lambda k: each[k].rank)
+    parts = [each[k] for k in entries]
+    # Labels are those of all members, and a pole is one that any of them has many values at.
     places = next(
         (p for p in (places_of(space).with_tubes(*m[:2]) for m in parts) if p.tube), places_of(space)
     )
-    largest = max(parts, key=lambda member: member.values.size).coordinates.T
-    steps = np.array([_step_of_points(x, len(alone)) for x in largest])
+    steps = np.array([_step_of_points(x, len(alone)) for x in parts[0].coordinates.T])
     for j in np.flatnonzero(alone):
         labels = np.concatenate([np.unique(member.coordinates[:, j]) for member in parts])
         if np.ptp(labels) > 0:
             steps[j] = step_of(labels)
     places = on_grid(places, [coordinates[name] for name in space.names], steps, alone)
-    enough = [member is not None for member in each]
-    return Left(parts, places, steps, enough, rounding(np.concatenate(known)))
+    return Left(parts, places, steps, entries, rounding(np.concatenate(known)))
 
 
 def on_grid(places: Places, along: Sequence[xr.DataArray], steps: Array, alone: Sequence[bool]) -> Places:
@@ -199,7 +200,8 @@ def step_of(labels: Array) -> float:
 
 def rounding(values: Array) -> float:
     """Return the variance of errors by rounding, where values were rounded so that many are equal."""
-    sample = np.sort(values[:: max(values.size // 10_000, 1)].astype(np.float64))
+    # Some of the values in their order, so that it does not matter in which order they came.
+    sample = np.sort(values)[:: max(values.size // 10_000, 1)].astype(np.float64)
     apart = np.diff(sample)
     positive = apart[apart > 0]
     if positive.size == 0 or positive.size >= sample.size / 2:

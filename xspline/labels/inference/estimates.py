@@ -121,10 +121,10 @@ class Estimate:
         return result.assign_attrs({**self.attrs, **attrs})
 
     def _factor_of_all(self, level: float) -> xr.DataArray:
-        """Return how many scales reach to the farthest error of each fit, with so much probability.
+        """Return the factor c such that no error of a fit is larger than c scales anywhere, with this probability.
 
-        Draws of the error tell, over the scale and a draw of what it is off by; each counts where it is largest
-        (Ruppert, Wand and Carroll 2003, section 6.5).
+        It is the quantile of the largest |error| over the scale, of draws of the error, each divided by a draw of how
+        wrong the scale is, √(χ²/ν) (Ruppert, Wand and Carroll 2003, section 6.5).
         """
         fit, batch = self.fit, self.fit.variable.batch_dims
         n = max(uncertainty.number_of_draws(fit, self.requested), DRAWS)

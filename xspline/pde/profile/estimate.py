@@ -97,17 +97,8 @@ def profile(problem: EquationProblem) -> Profile:
     stderr = np.sqrt(np.diag(covariance))
     vague = [*unsettled(search, result, halved.of_field)]
     missing = lacking(search, result, [] if vague else problem.low_terms, halved.resolution)
-    doubts = [*inadequate(search, result.rss, adequacy, probability, halved.rss, missing.doubts)]
-    by_knots = bool(doubts) and _knots_matter(search, result.rss, halved.rss)
-    if not vague:
-        unresolved_constants = [*_unresolved(problem, result, halved, stderr)]
-        by_knots = by_knots or bool(unresolved_constants)
-        doubts += unresolved_constants
-    misses = bool(doubts or missing.doubts) and not by_knots and not vague
-    doubts = [*vague, *doubts] or [*missing.doubts]
-    if doubts and not vague:  # the degree is the first cause there can be
-        low = low_degrees(problem.equations, problem.space, ENOUGH)
-        doubts, misses = low or doubts, misses and not low
+    misfit = [*inadequate(search, result.rss, adequacy, probability, halved.rss, missing.doubts)]
+    doubts, by_knots, misses = _verdict(problem, result, halved, stderr, vague, misfit, missing.doubts)
     if doubts:
         covariance = np.full(covariance.shape, np.nan)
         remarks = [f"errors are withheld: {doubt}" for doubt in doubts]
@@ -145,6 +136,33 @@ def profile(problem: EquationProblem) -> Profile:
         (*remarks, *hidden),
     )
     return Profile(estimates, result, halved.of_field)
+
+
+def _verdict(
+    problem: EquationProblem,
+    result: SearchResult,
+    halved: HalvedKnots,
+    stderr: Array,
+    vague: list[str],
+    misfit: list[str],
+    missing: Sequence[str],
+) -> tuple[list[str], bool, bool]:
+    """Return why errors are withheld, whether more knots would help, and whether data and equation disagree.
+
+    Four questions are asked. Can data tell the constants at all (`vague`)? Does the constrained field miss the data by
+    more than noise (`misfit`)? Would other knots change constants by more than their errors? Does the equation lack a
+    term beyond doubt (`missing`)? Data and equation disagree where neither knots nor vague constants are the cause.
+    """
+    by_knots = bool(misfit) and _knots_matter(problem.search, result.rss, halved.rss)
+    if vague:
+        return [*vague, *misfit], by_knots, False
+    unresolved = [*_unresolved(problem, result, halved, stderr)]
+    by_knots = by_knots or bool(unresolved)
+    doubts = [*misfit, *unresolved] or [*missing]
+    low = low_degrees(problem.equations, problem.space, ENOUGH) if doubts else []
+    if low:  # The degree is the first cause there can be.
+        return low, by_knots, False
+    return doubts, by_knots, bool(doubts or missing) and not by_knots
 
 
 def _start(problem: EquationProblem, tau: Array) -> Unknowns:

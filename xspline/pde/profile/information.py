@@ -90,14 +90,12 @@ def _determined(
 
 
 def noise_told(search: ConstrainedLeastSquares, result: SearchResult, of_field: Array) -> tuple[float, Array]:
-    """Return the largest share of noise in what tells a combination of constants, and the combination.
+    """Return how much of the information on one combination of constants is noise, and the combination.
 
-    What the knots leave of an error of the field, `of_field`, tells as little as noise does.
-
-    Terms of a field with errors differ where those of the true field are the same. All information comes from the
-    field's terms; the part of it that one draw of the field's errors would give is compared with the whole. The
-    combination is in units of what data tell of each constant. Constants whose terms are unlike, with no eigenvalue
-    below a half, are told apart by any field, and so are left out.
+    It is the combination of which this share is largest. Errors of a field make terms look different that are the same
+    in the true field. So the information that one draw of the field's errors would give by itself, with that of the
+    errors which the knots leave (`of_field`), is compared with the whole. The combination is in units of what data tell
+    of each constant. Where no eigenvalue is below a half the terms are unlike in any field, and the share is 0.
     """
     linear = result.linear
     count = len(result.state.tau)

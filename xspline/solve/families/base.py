@@ -75,11 +75,11 @@ class Family(ABC):
     def bounds(self, typical: float, weight: float) -> Bounds:
         """Return where a search starts, and the bounds beyond which a strength makes no difference.
 
-        At the start penalty and data weigh the same on the diagonal of A; orders share that. At the upper bound the
-        roughest function that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G =
-        Σw ⊗M; but no further than where rounding errors of λS reach the constant, which only G determines. The metric
-        goes half as far to either side as strengths go down. `typical` is the sum of the diagonal of G, and `weight`
-        Σw.
+        At the start each term weighs as much as the data on the diagonal of A; orders share this weight. At the lower
+        bound a term weighs `TINY` of that. At the upper bound the roughest function that costs anything is shrunk by
+        `STIFFEST`, if observations were spread evenly, G = Σw ⊗M; but rounding errors of λS never reach the constant,
+        which only G determines. Parameters of the metric go half as far, to either side, as strengths go down.
+        `typical` is the sum of the diagonal of G, and `weight` Σw.
         """
         even, stiffest = self._limits(typical, weight)
         stiffest = np.maximum(stiffest, even + 1.0)

@@ -21,7 +21,7 @@ from xspline.solve.direct.cholesky import Array
 from xspline.solve.kronecker.operator import Operator
 from xspline.solve.kronecker.pcg import KroneckerSum
 from xspline.solve.kronecker.separable import Separable
-from xspline.solve.krylov import AT_ONCE, TOLERANCE, conjugate_gradients, inverse_root, probes
+from xspline.solve.krylov import AT_ONCE, TOLERANCE, conjugate_gradients, power_of, probes
 from xspline.solve.system import CoupledDraw, Draw, IterativeSystem
 from xspline.spaces import Frame
 from xspline.sums import Gram
@@ -90,7 +90,7 @@ class NearlySeparable(IterativeSystem):
             near = self.near.apply_inverse_sqrt(rng.standard_normal((*self.frame.sizes, *extents)))
             rows = np.ascontiguousarray(np.moveaxis(near.reshape(*self.frame.sizes, -1), -1, 0))
             step = min(self.at_once, math.ceil(AT_ONCE / rows[0].size))
-            parts = [inverse_root(*maps, rows[i : i + step]) for i in range(0, len(rows), step)]
+            parts = [power_of(*maps, rows[i : i + step], -0.5) for i in range(0, len(rows), step)]
             return np.moveaxis(np.concatenate(parts), 0, -1).reshape(near.shape), near
 
         return draw

@@ -192,8 +192,8 @@ class Problem:
     def counting(self, as_one: Callable[[Array], float]) -> tuple[Problem, Array]:
         """Return the problem that knows how many observations vary as one, and where its search starts.
 
-        REML takes what neighbours share for signal where it does not know. What it leaves of the observations, with
-        strengths that it chooses as quickly as it can, tells.
+        Where REML does not know, it takes what errors of neighbours share for signal. So a quick fit comes first, and
+        what it leaves of the observations tells how far their errors are alike.
         """
         model = self.model
         start = self.within(self.quicker.minimum().rho)

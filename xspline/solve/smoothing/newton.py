@@ -24,11 +24,13 @@ from xspline.solve.families.base import BEYOND
 # The longest step along an eigenvector of the Hessian, in log λ: from a bound to where scores end.
 LONGEST = BEYOND
 STEPS = 50  # the most that a search takes
-# In units of the log-likelihood, what the score may rise by over a step, and its slope on a bound, for log λ, that
-# counts as none; in log λ, the step that ends a search.
+# A rise of the score, in units of the log-likelihood, that counts as none, over a step or per unit of log λ on a bound;
+# it is also the step in log λ that ends a search.
 RISE = 1e-5
-LOST = 0.01  # what may be left to gain where no step gains anything; a tenth of it, what three steps gain to go on
-TAIL = 0.3  # what is left to gain where the score is looked at on the bound
+# A search that finds nothing better has converged where a step promises less than this, in units of the log-likelihood.
+# It also ends after three steps that gained less than a tenth of this together.
+LOST = 0.01
+TAIL = 0.3  # the bound itself is tried where the score promises to fall by less than this on the way there
 # Share of the rounding errors: a step that promises less is not taken, as gradients are more exact.
 DOUBT = 0.01
 
