@@ -59,7 +59,9 @@ def test_methods_of_fields_take_the_same_arguments() -> None:
     assert parameters(xs.Field.derivative) == ["self", "at", "orders", *where, *errors, "orders_kwargs"]
     for method in (xs.Field.gradient, xs.Field.laplacian):
         assert parameters(method) == ["self", "at", "dims", "geometry", *where, *errors]
-    assert sorted(parameters(xs.Field.stderr)) == sorted(["self", "at", *where, *errors[1:], "coords"])
+    assert sorted(parameters(xs.Field.stderr)) == sorted(
+        ["self", "at", *where, *errors[1:], "simultaneous", "coords"]
+    )
     assert parameters(xs.Field.sample) == ["self", "n", "seed", "smoothing_uncertainty"]
     assert parameters(xs.Field.cross_validate) == ["self"]
 

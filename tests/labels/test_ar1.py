@@ -492,3 +492,22 @@ def test_series_that_are_pooled_may_have_gaps_of_their_own() -> None:
     at = {"time": TIME[[3, 50]]}
     np.testing.assert_allclose(pooled.predict(at), alone.predict(at, lat=5.0), rtol=1e-12)
     np.testing.assert_allclose(pooled.stderr(at), alone.stderr(at, lat=5.0), rtol=1e-10)
+
+
+@pytest.mark.parametrize("by", ["AR1", "holders"])
+def test_members_of_a_batch_on_a_part_of_the_domain_are_as_each_alone(by: str) -> None:
+    """Sums scaled by a number for each member were multiplied out onto the whole domain, and their window was not."""
+    bases = {"lat": xs.BSpline(10, domain=(0, 30)), "time": SEASON}
+    data = xr.concat([grid(), 2 * grid(rho=0.2)], xr.Variable("e", ["a", "b"])).transpose("time", "lat", "e")
+
+    def fitted(data: xr.DataArray) -> xs.Field[xr.DataArray]:
+        if by == "AR1":
+            return data.spline.fit(bases, penalty=1e-3, errors=xs.AR1("time"))
+        space = data.spline.fit(bases, penalty=1e-3, errors=ERRORS).space
+        a, b = (data[:, i : i + 3].spline.statistics(space, holder=str(i)) for i in (0, 3))
+        return (a + b).solve(1e-3, noise="holders")
+
+    both, alone = fitted(data), fitted(data[..., 1])
+    at = {"lat": [2.0, 7.0], "time": TIME[[3, 50]]}
+    np.testing.assert_allclose(both.predict(at).isel(e=1), alone.predict(at), rtol=1e-3)
+    np.testing.assert_allclose(both.stderr(at).isel(e=1), alone.stderr(at), rtol=1e-2)

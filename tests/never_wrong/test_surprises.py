@@ -233,3 +233,84 @@ def test_a_nearly_singular_member_is_named_and_masked() -> None:
     ):
         wrong = result.isnull().transpose("station", ...).values.reshape(137, -1).any(axis=1)
         assert np.flatnonzero(wrong).tolist() == [19]
+
+
+def test_bad_values_end_lazy_fits_in_the_error_of_others() -> None:
+    """They were left out in silence where nobody computed the statistics themselves."""
+    data, weights = series(200).chunk(x=50), xr.ones_like(series(200))
+    weights[60] = -1.0
+    infinite = data.where(data.x > 0.01, np.inf)
+    for lazy, match in (
+        (infinite.spline.fit(x=8, compute=False).predict(x=[0.5]), r"u is infinite at x=0\.0; mark"),
+        (infinite.spline.fit(x=8, compute=False).coefficients, r"u is infinite at x=0\.0; mark"),
+        (data.spline.fit(x=8, weights=weights, compute=False).predict(x=[0.5]), r"weight of u at x=0\.30"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            lazy.compute()
+    for ask in (lambda s: s.count, lambda s: s.outside, lambda s: s.nbytes, lambda s: s.require_inside()):
+        with pytest.raises(ValueError, match=r"still lazy \(compute=False\); call .compute\(\) first"):
+            ask(data.spline.statistics(x=8, compute=False))
+
+
+def test_variables_of_a_dataset_may_have_batches_of_their_own() -> None:
+    x, values = np.linspace(0, 10, 30), noise(30, 3)
+    one = xr.DataArray(values, {"x": x, "e": [0, 1, 2]}, ("x", "e"))
+    holder = xr.DataArray(np.repeat(["p", "q", "r"], 10), dims="x")
+    field = xr.Dataset({"a": one, "c": 2 * one, "k": one[:, 0].drop_vars("e")}).spline.fit(
+        x=6, penalty=0.1, holder=holder
+    )
+    for table in (field.summary(), field.cross_validate()):
+        assert table.rmse.sizes["e"] == 3 and table.indexes["variable"].tolist() == ["a", "c", "k"]
+    alone = one[:, 0].spline.fit(x=6, penalty=0.1, holder=holder).summary()
+    np.testing.assert_allclose(field.summary().rmse.sel(variable="k"), alone.rmse)
+    for dim, ask in (("variable", xs.Field.summary), ("holder", xs.Field.cross_validate)):
+        renamed = xr.Dataset({"a": one.rename(e=dim)}).spline.fit(x=6, penalty=0.1, holder=holder)
+        with pytest.raises(ValueError, match=f"have a dimension '{dim}' already; rename it before the fit"):
+            ask(renamed)
+
+
+def test_no_variable_takes_the_place_of_an_error_bar() -> None:
+    both = xr.Dataset({"u": series(40), "u_stderr": 0.1 + 0 * series(40)}).spline.fit(x=8, penalty=0.1)
+    with pytest.raises(ValueError, match=r"two results are called 'u_stderr'.* field\[name\], or rename it"):
+        both.predict(x=[0.5], stderr=True)
+    assert both["u"].predict(x=[0.5], stderr=True).u_stderr == both["u"].stderr(x=[0.5])
+
+
+def test_half_a_band_is_an_error_bar() -> None:
+    field = series(100).spline.fit(x=12, penalty=0.01)
+    ends = field.interval(level=0.9, simultaneous=True)
+    half = field.stderr(simultaneous=0.9)
+    np.testing.assert_allclose(half, (ends.upper - ends.lower) / 2)
+    assert (half > 2 * field.stderr()).all()
+    xr.testing.assert_identical(
+        half,
+        series(100)
+        .to_dataset()
+        .spline.fit(x=12, penalty=0.01)
+        .stderr(simultaneous=0.9)
+        .u_stderr.assign_attrs(half.attrs),
+    )
+
+
+def test_of_constant_data_no_share_is_told() -> None:
+    for n in (10, 200):
+        data = xr.DataArray(np.full(n, 273.15), {"x": np.arange(float(n))}, "x", "u")
+        assert np.isnan(data.spline.fit(x=6, penalty=0.1).summary().r2)
+
+
+def test_a_field_from_a_file_says_that_data_had_weights(tmp_path: Path) -> None:
+    field = series(50).spline.fit(x=8, penalty=0.1, weights=1 + series(50) ** 2)
+    field.to_netcdf(tmp_path / "field.nc")
+    assert "weights=..." in field.code() == xs.open_field(tmp_path / "field.nc").code()
+
+
+@pytest.mark.slow
+def test_degrees_of_freedom_and_residuals_of_a_bare_fit_are_those_of_the_field() -> None:
+    """They were those of windows of some hundred values: 192 degrees of freedom for 37, residuals 6 % too small."""
+    x = np.arange(40.0)
+    values = np.sin(x / 8)[:, None] * np.cos(x / 9) + 0.3 * noise(40, 40)
+    data = xr.DataArray(values, {"y": x, "x": x}, ("y", "x"), "u")
+    field = data.spline.fit()
+    found = field.summary()
+    assert float(found.edf) == pytest.approx(float(((field.stderr() / found.sigma) ** 2).sum()), rel=0.1)
+    assert float(found.rmse) == pytest.approx(float(((field.predict() - data) ** 2).mean() ** 0.5), rel=2e-3)

@@ -197,10 +197,9 @@ def _fit_alike(
         if pyramids[i].count <= DENSE:  # All observations are neighbours, and these alone tell the scale.
             own = own._replace(scale=0.0, freedom=0.0, usual_scale=0.0)
         elif len(members) > 1:  # They share a covariance up to its scale: noise and what is left are of each.
-            _, most, sampled = _windows(pyramids[i : i + 1], rows[i : i + 1], inner[i : i + 1], FEW)
-            model = own.models[0][1]
-            scale = float(sampled.scales(model).mean())
-            own = own._replace(usual_scale=scale, usual_residuals=most.residuals(model))
+            *_, sampled = _windows(pyramids[i : i + 1], rows[i : i + 1], inner[i : i + 1], FEW)
+            scale = float(sampled.scales(own.models[0][1]).mean())
+            own = own._replace(usual_scale=scale)
         coordinates, joined = members[i].coordinates, members[i].joined
         return Nearby(places, pyramids[i], *own, coordinates, rows[i], steps, joined=joined)
 
@@ -248,13 +247,12 @@ def in_neighbourhoods(pyramid: Pyramid, inner: Index) -> Array:
 
 
 class _Chosen(NamedTuple):
-    """Models, the scale and its freedom, the usual scale, and the usual residuals, as `Nearby` has them."""
+    """Models, the scale and its freedom, and the usual scale, as `Nearby` has them."""
 
     models: tuple[tuple[float, Model], ...]
     scale: float
     freedom: float
     usual_scale: float
-    usual_residuals: tuple[float, float]
 
 
 def _choices(
@@ -289,9 +287,9 @@ def _choices(
             found = likeliest(few, most, near, priors, likely, count <= SMALL)
         if choices and most.value(found[0][1]) >= most.value(choices[0].models[0][1]):
             break
-        scales, residuals = sampled.scales(found[0][1]), most.residuals(found[0][1])
+        scales = sampled.scales(found[0][1])
         scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
-        choices.append(_Chosen(tuple(found), scale, freedom, float(scales.mean()), residuals))
+        choices.append(_Chosen(tuple(found), scale, freedom, float(scales.mean())))
     return choices
 
 
@@ -334,7 +332,7 @@ def _calibrated(field: Nearby, withheld: Sequence[_Withheld]) -> tuple[float, Ne
     has a calibration of its own: at an ice edge errors are longer than those of a model that calm water decides, and
     calm water's are shorter.
     """
-    p, wrong, knots = field.pyramid, 0.0, []
+    p, wrong, knots, residuals = field.pyramid, 0.0, [], field.usual_residuals
     # Of fewer than 20 errors, none is among the largest 5 %.
     fewest = min((own.size for _, own, _ in withheld), default=0)
     number = min(QUARTERS, max(fewest // 20, 1)) if field.freedom < UNIFORM else 1
@@ -346,6 +344,8 @@ def _calibrated(field: Nearby, withheld: Sequence[_Withheld]) -> tuple[float, Ne
         wrong += weight * math.log(max(float(away.mean()), 1e-300))
         error = away / np.sqrt(combined.variance + noise)
         share = combined.variance / (combined.variance + noise)
+        if alone:  # An observation takes this share of its error into the field when it is not withheld.
+            residuals = float(share.mean()), float(np.mean(p.counts[own] * (away * (1 - share)) ** 2))
         parts = np.array_split(np.argsort(combined.scale), number)
         for part in parts:
             beyond = (float(np.quantile(error[part], 0.95)) / NORMAL) ** 2 - 1
@@ -363,7 +363,8 @@ def _calibrated(field: Nearby, withheld: Sequence[_Withheld]) -> tuple[float, Ne
     by_quarter = np.array(knots).reshape(-1, number, 4).swapaxes(0, 1)  # [quarter, knot, 4], near to far
     order = np.argsort(by_quarter[..., 0], axis=1, kind="stable")
     by_quarter = np.take_along_axis(by_quarter, order[..., None], axis=1)
-    return wrong, replace(field, calibration=Calibration(*np.moveaxis(by_quarter, -1, 0)))
+    calibration = Calibration(*np.moveaxis(by_quarter, -1, 0))
+    return wrong, replace(field, calibration=calibration, usual_residuals=residuals)
 
 
 def _windows(

@@ -138,15 +138,8 @@ class Windows:
         scales = self._each(model, lambda _, solved: solved.misfit / solved.freedom)
         return np.array([scale for scale in scales if scale is not None])
 
-    def residuals(self, model: Model) -> tuple[float, float]:
-        """Return the mean leverage of observations, and the mean weighted square of what the field leaves of them."""
-        parts = self._each(model, lambda window, solved: solved.residuals(window, model))
-        own = [part for part in parts if part is not None]
-        leverages, squares = (np.concatenate(column) for column in zip(*own, strict=True))
-        return float(np.mean(leverages)), float(np.mean(squares))
-
     def first(self, model: Model) -> tuple[float, float, float, Array, Array]:
-        """Return the scale, both of `residuals` and both of `withheld`, of the first window."""
+        """Return the scale, the means of both of `residuals` and both of `withheld`, of the first window."""
         window = self.items[0]
         solved = self._each(model, lambda _, solved: solved)[0]
         if solved is None:

@@ -106,12 +106,13 @@ class Nearby:
     scale: float  # local scales vary like scale · freedom/χ²(freedom), before neighbours are seen
     freedom: float
     usual_scale: float  # mean of the local scales over the data
-    # degrees of freedom of the field per observation, and the mean weighted square of what it leaves of them
-    usual_residuals: tuple[float, float]
     coordinates: Array  # [n, d], of the observations
     rows: Array | None  # [n, p], what was fitted before, where all observations are neighbours of every place
     steps: Array  # [d], distance between labels along each coordinate
     calibration: Calibration = MODELLED
+    # the mean leverage of observations, and the mean weighted square of what the field leaves of them; NaN where all
+    # observations are neighbours, which tell both themselves
+    usual_residuals: tuple[float, float] = (math.nan, math.nan)
     sampled: Array | None = None  # [m, d], some labels at random, where these observations are not all
     # how many observations, which come first, have all of their neighbours among them; None where all have
     inner: int | None = None
@@ -303,11 +304,11 @@ class Nearby:
             meta["scale"],
             meta["freedom"],
             meta["usual_scale"],
-            (meta["usual_residuals"][0], meta["usual_residuals"][1]),
             columns[0],
             rows,
             np.array(meta["steps"]),
             Calibration(*(np.array(x) for x in meta["calibration"])),
+            (meta["usual_residuals"][0], meta["usual_residuals"][1]),
             joined=(meta["joined"][0], meta["joined"][1]),
         )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ import xarray as xr
 from xspline.arguments import brief
 from xspline.execution import WorkerMemoryError
 from xspline.solve.errors import warn
-from xspline.sums import Sums
+from xspline.sums import Sums, Tally
 
 _FLOAT = np.finfo(np.float64)
 #: Of mean squares, about 1e276, as squares of rounding errors are counted too: values above 1e138 or below 1e-138.
@@ -42,12 +42,24 @@ def check_names(
             raise unknown_name(name, kind, known, advice)
 
 
-def place(data: xr.DataArray, index: tuple[int, ...]) -> str:
+class Labels(NamedTuple):
+    """What names places of an array, without the array: a task carries it to a worker."""
+
+    dims: tuple[Hashable, ...]
+    coords: Mapping[Hashable, xr.DataArray]
+
+    @classmethod
+    def of(cls, data: xr.DataArray) -> Labels:
+        """Return the labels along the dimensions of an array."""
+        return cls(data.dims, {dim: data.coords[dim] for dim in data.dims if dim in data.coords})
+
+
+def place(data: xr.DataArray | Labels, index: tuple[int, ...]) -> str:
     """Return where a position of the array lies, in labels: ``time=2010-03-01, lat=10.0``."""
     return ", ".join(f"{dim}={_label(data, dim, i)}" for dim, i in zip(data.dims, index, strict=True))
 
 
-def _label(data: xr.DataArray, dim: Any, i: int) -> str:
+def _label(data: xr.DataArray | Labels, dim: Any, i: int) -> str:
     return label_text(data.coords[dim].values[i]) if dim in data.coords else str(i)
 
 
@@ -58,13 +70,8 @@ def label_text(label: Any) -> str:
     return np.datetime_as_string(label, "auto") if isinstance(label, np.datetime64) else str(label)
 
 
-def check_sums(sums: Sums, data: xr.DataArray, what: str) -> None:
-    """Turn what the kernels counted, and squares that leave the range of float64, into errors with names and labels.
-
-    It raises ValueError where the data hold an infinity, the weights a negative or missing value, or all squares leave
-    that range; where those of some fits do, it warns.
-    """
-    tally = sums.tally
+def check_tally(tally: Tally, data: xr.DataArray | Labels, what: str) -> None:
+    """Raise ValueError with labels where the data hold an infinity, or the weights a negative or missing value."""
     if tally.infinity is not None:
         raise ValueError(
             f"{what} is infinite at {place(data, tally.infinity)}; mark missing values as NaN, for example "
@@ -75,6 +82,15 @@ def check_sums(sums: Sums, data: xr.DataArray, what: str) -> None:
             f"the weight of {what} at {place(data, tally.bad_weight)} is negative, infinite or NaN; weights are "
             f"relative precisions (1/se**2), and zero leaves an observation out"
         )
+
+
+def check_sums(sums: Sums, data: xr.DataArray, what: str) -> None:
+    """Turn what the kernels counted, and squares that leave the range of float64, into errors with names and labels.
+
+    It raises ValueError where :func:`check_tally` does, or all squares leave that range; where those of some fits do,
+    it warns.
+    """
+    check_tally(sums.tally, data, what)
     # Beyond the range coefficients would be right, and all that rests on residuals (standard errors, the choice of a
     # penalty) wrong. The largest value is named with its labels, as it may be a damaged one.
     axes = tuple(range(len(sums.window)))

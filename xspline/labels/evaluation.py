@@ -283,5 +283,15 @@ def history(previous: str, what: str) -> str:
 
 
 def merged(datasets: Iterable[Any]) -> xr.Dataset:
-    """Return the variables of several Datasets of one target in one."""
-    return xr.merge(list(datasets), compat="override", combine_attrs="override").drop_encoding()
+    """Return the variables of several Datasets of one target in one; ValueError where two have one name."""
+    parts = list(datasets)
+    names = [
+        name for part in parts for name in (part.data_vars if isinstance(part, xr.Dataset) else [part.name])
+    ]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(
+            f"two results are called {twice[0]!r}, as the data have a variable of that name; ask one variable at a "
+            "time, field[name], or rename it before the fit"
+        )
+    return xr.merge(parts, compat="override", combine_attrs="override").drop_encoding()

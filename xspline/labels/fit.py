@@ -14,7 +14,7 @@ import xarray as xr
 
 from xspline import execution
 from xspline.kriging.nearby import Nearby
-from xspline.labels.errors import check_names
+from xspline.labels.errors import Labels, check_names, check_tally
 from xspline.labels.fine.field import Fine, rows_of
 from xspline.labels.inference.levels import Border, Levels
 from xspline.labels.read.observations import Variable
@@ -405,14 +405,15 @@ class Fit:
 
 
 def spread_of(sums: Sums, space: Space) -> np.ndarray:
-    """Return Σw (y − ȳ)² from the sums; about zero where the space does not hold the constant."""
+    """Return Σw (y − ȳ)² from the sums, NaN where it is rounding; about zero where the space has no constant."""
     if not space.has_constant:
         return np.asarray(sums.power)
     moment = sums.full_moment(space.frame)
     for e in space.constant():
         moment = np.tensordot(e, moment, axes=(0, 0))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(sums.power - moment**2 / sums.weight)
+        spread = sums.power - moment**2 / sums.weight
+    return np.where(spread > 8 * np.finfo(np.float64).eps * sums.power, spread, np.nan)
 
 
 def selection(space: Space, terms: Mapping[str, str], ndim: int = 0) -> np.ndarray:
@@ -629,8 +630,9 @@ def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
     known = penalty if isinstance(penalty, Penalty) and penalty.criterion is None else None
     fits = {}
     for name, variable in statistics.variables.items():
+        labels = Labels.of(statistics._pending[name]) if name in statistics._pending else None
         coefficients = execution.deferred(
-            functools.partial(_merged_coefficients, space=space, request=request),
+            functools.partial(_merged_coefficients, space=space, request=request, what=name, labels=labels),
             [part.sums[name] for part in statistics.parts],
             (*space.shape, *variable.batch_shape),
         )
@@ -638,8 +640,13 @@ def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
     return fits
 
 
-def _merged_coefficients(*parts: Sums, space: Space, request: Request) -> np.ndarray:
+def _merged_coefficients(
+    *parts: Sums, space: Space, request: Request, what: str, labels: Labels | None
+) -> np.ndarray:
     """Return the coefficients of the merged parts; a worker without a GPU solves on its cores, as `fit` does."""
+    if labels is not None:  # Sums that were computed before are checked.
+        for part in parts:
+            check_tally(part.tally, labels, what)
     resources = execution.resources(execution.present(request.device))
     total = Sums.merge(parts, space.frame)
     solution, penalty, _ = solution_of(total, space, request.penalty, request.solver, parts, resources)

@@ -77,16 +77,19 @@ class Statistics(NotAnArray, files.Stored, Generic[Data]):
     @property
     def nbytes(self) -> int:
         """Bytes of all sums."""
+        self._check_computed()
         return sum(s.nbytes for part in self.parts for s in part.sums.values())
 
     @property
     def count(self) -> int:
         """Observations with positive weight, over all parts and variables."""
+        self._check_computed()
         return sum(part.count for part in self.parts)
 
     @property
     def outside(self) -> int:
         """Observations left out because they lie outside the domain, over all parts and variables."""
+        self._check_computed()
         return sum(s.tally.outside for part in self.parts for s in part.sums.values())
 
     def require_inside(self) -> Statistics[Data]:

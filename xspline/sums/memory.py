@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from xspline.spaces import Frame
 from xspline.sums.factor import Factor, digest_key
 from xspline.sums.gram import Gram
-from xspline.sums.window import Array
+from xspline.sums.window import Array, take
 
 Sums: TypeAlias = Any
 """`xspline.sums.sums.Sums`, which has a Memory, so that this file cannot import it."""
@@ -273,6 +273,7 @@ def scaled(sums: Sums, x: Array, coefficient: int, frame: Frame) -> Sums:
         x = x.reshape((1,) * sums.batch_ndim)
     else:
         whole = sums.gram.with_batch_axes(sums.batch_ndim).one_factor(frame)
-        factor = Factor(whole.axes, whole.window, whole.pairs * x, digest_key("scaled", repr(whole.key), x))
+        pairs = take(whole.pairs, sums.window, frame.sizes) * x
+        factor = Factor(whole.axes, sums.window, pairs, digest_key("scaled", repr(whole.key), x))
         gram = Gram(((factor,),), sums.batch_ndim)
     return replace(sums, gram=gram, moment=sums.moment * x, power=sums.power * x, weight=sums.weight * x)

@@ -16,26 +16,15 @@ from xspline.sums.memory import Series
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Values along a series, a line for each place, and the functions of their labels.
+    """Values along a series, a line for each place, and the functions of their labels."""
 
-    Attributes
-    ----------
-    values : [n, C]
-    used : [rows], those inside the domain, in order.
-    position : [rows], in steps.
-    phi : [rows, K], functions of the series' coordinate.
-    lags : steps between two observations, at most, that make a pair.
-    reference : what is subtracted from values.
-    rest : lengths of the other axes of the data, whose product is C.
-    """
-
-    values: Any
-    used: Integers
-    position: Integers
-    phi: Floats
-    lags: int
-    reference: float
-    rest: tuple[int, ...]
+    values: Any  # [n, C]
+    used: Integers  # [rows], those inside the domain, in order
+    position: Integers  # [rows], in steps
+    phi: Floats  # [rows, K], functions of the series' coordinate
+    lags: int  # steps between two observations, at most, that make a pair
+    reference: float  # what is subtracted from values
+    rest: tuple[int, ...]  # lengths of the other axes of the data, whose product is C
 
     @staticmethod
     def of(block: Block, series: Series, features: Features, reference: float) -> Lines:

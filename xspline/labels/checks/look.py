@@ -79,27 +79,16 @@ def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The residuals in a box of labels.
+    """The residuals in a box of labels."""
 
-    Attributes
-    ----------
-    data : DataArray, the values of the box.
-    residual : ndarray, [...], in the order of the dimensions of the data; NaN of what is not fitted.
-    root : ndarray, [...], roots of the weights.
-    along : for each fitted coordinate its labels as floats, with the shape of the data.
-    used : ndarray of bool; observations that are fitted.
-    batch : dimensions of independent fits.
-    is_scattered : whether all coordinates share the other dimensions.
-    holders : of each entry along a dimension, the number of the holder whose noise level is estimated.
-    """
-
-    data: xr.DataArray
-    residual: Array
-    root: Array
-    along: Mapping[str, Array]
-    used: Array
-    batch: tuple[Hashable, ...]
-    is_scattered: bool
+    data: xr.DataArray  # the values of the box
+    residual: Array  # [...], in the order of the dimensions of the data; NaN of what is not fitted
+    root: Array  # [...], roots of the weights
+    along: Mapping[str, Array]  # for each fitted coordinate its labels as floats, with the shape of the data
+    used: Array  # [...] of bool, observations that are fitted
+    batch: tuple[Hashable, ...]  # dimensions of independent fits
+    is_scattered: bool  # whether all coordinates share the other dimensions
+    # of each entry along a dimension, the number of the holder whose noise level is estimated
     holders: xr.DataArray | None = None
 
     @classmethod

@@ -217,27 +217,16 @@ def observations_of(
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """One variable with everything that its fit needs, in labels.
+    """One variable with everything that its fit needs, in labels."""
 
-    Attributes
-    ----------
-    data : the values.
-    coordinates : labels of the fitted coordinates, in Space order.
-    pooled : dimensions of repeated observations.
-    weights : relative precisions over some of the dimensions, or None.
-    holders : who contributed them, or None where there is one holder.
-    errors : how errors remember; None for independent ones.
-    decides : whether what residuals show decides on error bars.
-    bounds : of the coordinates along which the values are means over cells.
-    """
-
-    data: xr.DataArray
-    coordinates: Mapping[str, xr.DataArray]
-    pooled: tuple[Hashable, ...]
-    weights: xr.DataArray | None = None
-    holders: Holders | None = None
-    errors: AR1 | None = None
-    decides: bool = False
+    data: xr.DataArray  # the values
+    coordinates: Mapping[str, xr.DataArray]  # labels of the fitted coordinates, in Space order
+    pooled: tuple[Hashable, ...]  # dimensions of repeated observations
+    weights: xr.DataArray | None = None  # relative precisions over some of the dimensions, or None
+    holders: Holders | None = None  # who contributed them, or None where there is one holder
+    errors: AR1 | None = None  # how errors remember; None for independent ones
+    decides: bool = False  # whether what residuals show decides on error bars
+    # of the coordinates along which the values are means over cells
     bounds: Mapping[str, xr.DataArray] = field(default_factory=dict)
 
     def cells(self, space: Space) -> dict[str, NDArray[np.complex128]]:

@@ -112,7 +112,8 @@ def _fine(fit: Fit, fine: Fine) -> Iterator[Finding]:
     count = np.asarray(fit.total.count)
     leverage, _ = fine.residuals(count.shape)
     share, noise = float(np.nanmean(leverage)), fit.noise()
-    text = f"{share:.0%} of each value goes into the field at its place"
+    told = f"{share:.0%}" if share >= 0.005 else "less than 1%"
+    text = f"{told} of each value goes into the field at its place"
     if share > 0.9 and np.nanmean(count) < 30:
         advice = "so few values hardly tell field and noise apart: take error bars as a guess"
         yield Finding("noise", text, advice)

@@ -84,7 +84,7 @@ class FieldText:
         statistics, fits = self.statistics, self.fits.values()
         holders = {part.provenance.get("holder") for part in statistics.parts}
         robust = any(fit.robust for fit in fits)  # whose weights are its own
-        known = not robust and all(fit.levels is None and fit.solution is not None for fit in fits)
+        known = not robust and not self.is_lazy and all(fit.levels is None for fit in fits)
         totals = [statistics.total(name) for name in self.variables] if known else []
         weighed = any((total.weight != total.count).any() for total in totals)
         holder = "..." if len(holders) > 1 else json.dumps(*holders, ensure_ascii=False)

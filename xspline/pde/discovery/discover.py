@@ -187,25 +187,18 @@ def _rows(
 
 @dataclass(frozen=True, eq=False)
 class ShownModel:
-    """A model as it is shown.
-
-    Parameters
-    ----------
-    as_good : whether the data do not tell the model from the best one, nor from others that are as good.
-    value, stderr : [terms of the model], constants and their standard errors.
-    adequate : whether a field that obeys the equation fits the data as well as noise allows.
-    remarks : sentences without a full stop.
-    """
+    """A model as it is shown."""
 
     model: FittedModel
+    # whether the data do not tell the model from the best one, nor from others that are as good
     as_good: bool
-    value: Array
-    stderr: Array
+    value: Array  # [terms of the model], constants
+    stderr: Array  # [terms of the model], their standard errors
     sigma: float
     adequacy: float
     probability: float
-    adequate: bool
-    remarks: tuple[str, ...] = ()
+    adequate: bool  # whether a field that obeys the equation fits the data as well as noise allows
+    remarks: tuple[str, ...] = ()  # sentences without a full stop
 
 
 def _as_good(models: Library, better: FittedModel, other: FittedModel) -> bool:

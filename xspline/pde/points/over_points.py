@@ -95,28 +95,16 @@ def over_points(
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """Least-squares estimates of the powers of parameters, batch axes first; NaN where points do not determine them.
+    """Least-squares estimates of the powers of parameters, batch axes first; NaN where points do not determine them."""
 
-    Attributes
-    ----------
-    value : [b.., p].
-    covariance : [b.., p, p].
-    factor : [b..], half the width of the interval in standard errors.
-    rms : [b..], of the residuals.
-    relative_rms : [b..], the same relative to that of the response.
-    condition : [b..], of the normal equations with terms scaled to one size.
-    count : [b..], points at which response and terms are all finite.
-    squares : [b.., p], sums of the squares of the terms.
-    """
-
-    value: Floats
-    covariance: Floats
-    factor: Floats
-    rms: Floats
-    relative_rms: Floats
-    condition: Floats
-    count: Floats
-    squares: Floats
+    value: Floats  # [b.., p]
+    covariance: Floats  # [b.., p, p]
+    factor: Floats  # [b..], half the width of the interval in standard errors
+    rms: Floats  # [b..], of the residuals
+    relative_rms: Floats  # [b..], the same relative to that of the response
+    condition: Floats  # [b..], of the normal equations with terms scaled to one size
+    count: Floats  # [b..], points at which response and terms are all finite
+    squares: Floats  # [b.., p], sums of the squares of the terms
 
 
 def least_squares(

@@ -49,25 +49,15 @@ class LinearisedEquation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Linearisation:
-    """The normal equations of a search, where its equations were linearised.
+    """The normal equations of a search, where its equations were linearised."""
 
-    Parameters
-    ----------
-    at, parts : the unknowns there, and the equations.
-    strengths : λ of each equation.
-    factor : of G + λJᵀJ.
-    coupling : [P, k], between coefficients and constants.
-    response : [P, k], how coefficients answer to constants, −∂c/∂τ.
-    information : [k, k], Schur complement: the inverse covariance of τ times σ².
-    """
-
-    at: Unknowns
-    parts: Sequence[LinearisedEquation]
-    strengths: tuple[float, ...]
-    factor: BandCholesky
-    coupling: Array
-    response: Array
-    information: Array
+    at: Unknowns  # the unknowns there
+    parts: Sequence[LinearisedEquation]  # the equations there
+    strengths: tuple[float, ...]  # λ of each equation
+    factor: BandCholesky  # of G + λJᵀJ
+    coupling: Array  # [P, k], between coefficients and constants
+    response: Array  # [P, k], how coefficients answer to constants, −∂c/∂τ
+    information: Array  # [k, k], Schur complement: the inverse covariance of τ times σ²
 
 
 class GaussNewtonStep(NamedTuple):

@@ -36,34 +36,24 @@ BANDS = 2.5  # bands that a search holds: 1.1 to 2.2 by `python -m benchmarks co
 
 @dataclass(frozen=True, eq=False)
 class EquationProblem:
-    """A fit and the equations whose constants it tells.
-
-    Parameters
-    ----------
-    sums : of each variable that the equations hold, without batch axes, centred.
-    coefficients : [K..], of a fit, where a search starts.
-    sigma : standard deviation of an observation of weight 1 in the fit.
-    parts : the sums of each holder, about the same references; empty where there is only one.
-    apply_inverse : returns (G + Λ)⁻¹ of a variable times coefficients [K..].
-    known_at : returns what is known at the nodes of the coordinates of a space, by name.
-    ridge : the ridge of the search. None stands for the ridge that the data need, which takes a factorisation.
-    low_terms : what each equation may lack.
-    call : the call that asks data or a field for the constants.
-    labels : how many labels there are along the coordinates of a grid.
-    """
+    """A fit and the equations whose constants it tells."""
 
     space: Space
-    sums: Mapping[str, Sums]
-    coefficients: Mapping[str, Array]
-    sigma: Mapping[str, float]
+    sums: Mapping[str, Sums]  # of each variable that the equations hold, without batch axes, centred
+    coefficients: Mapping[str, Array]  # [K..], of a fit, where a search starts
+    sigma: Mapping[str, float]  # standard deviation of an observation of weight 1 in the fit
     penalties: Mapping[str, Penalty]
+    # the sums of each holder, about the same references; empty where there is only one
     parts: Sequence[Mapping[str, Sums]]
-    apply_inverse: Callable[[str, Array], Array]
+    apply_inverse: Callable[[str, Array], Array]  # returns (G + Λ)⁻¹ of a variable times coefficients [K..]
     equations: tuple[Equation, ...]
+    # returns what is known at the nodes of the coordinates of a space, by name
     known_at: Callable[[Space, Sequence[ProjectedCoordinate]], Mapping[str, Any]]
+    # the ridge of the search. None stands for the ridge that the data need, which takes a factorisation
     ridge: float | None = None
-    low_terms: Sequence[Sequence[LowTerm]] = ()
-    call: str = ""
+    low_terms: Sequence[Sequence[LowTerm]] = ()  # what each equation may lack
+    call: str = ""  # the call that asks data or a field for the constants
+    # how many labels there are along the coordinates of a grid
     labels: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property

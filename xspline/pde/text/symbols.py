@@ -135,29 +135,18 @@ def arguments_code(
 
 @dataclass(frozen=True, eq=False)
 class Names:
-    """The names that have a meaning before any equation is read.
+    """The names that have a meaning before any equation is read."""
 
-    Attributes
-    ----------
-    space : of the field.
-    stems : what the field's variables are called, by their own name or by ``u``.
-    letters : the fitted coordinate that each letter of a derivative means.
-    known : names that the caller gives values for.
-    batch : coordinates that are not fitted.
-    numbers, zeros : known names whose values are numbers, and those that are 0.
-    vary : the functions of each constant that varies, as the caller gave them.
-    dims : the letters that the caller gave.
-    """
-
-    space: Space
-    stems: Mapping[str, str]
-    letters: Mapping[str, str]
-    known: frozenset[str]
-    batch: frozenset[str]
-    numbers: frozenset[str] = frozenset()
-    zeros: frozenset[str] = frozenset()
+    space: Space  # of the field
+    stems: Mapping[str, str]  # what the field's variables are called, by their own name or by ``u``
+    letters: Mapping[str, str]  # the fitted coordinate that each letter of a derivative means
+    known: frozenset[str]  # names that the caller gives values for
+    batch: frozenset[str]  # coordinates that are not fitted
+    numbers: frozenset[str] = frozenset()  # known names whose values are numbers
+    zeros: frozenset[str] = frozenset()  # known names whose values are 0
+    # the functions of each constant that varies, as the caller gave them
     vary: Mapping[str, Any] = field(default_factory=dict)
-    dims: Mapping[str, str] = field(default_factory=dict)
+    dims: Mapping[str, str] = field(default_factory=dict)  # the letters that the caller gave
 
     @classmethod
     def of(
