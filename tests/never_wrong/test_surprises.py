@@ -271,7 +271,7 @@ def test_variables_of_a_dataset_may_have_batches_of_their_own() -> None:
 
 def test_no_variable_takes_the_place_of_an_error_bar() -> None:
     both = xr.Dataset({"u": series(40), "u_stderr": 0.1 + 0 * series(40)}).spline.fit(x=8, penalty=0.1)
-    with pytest.raises(ValueError, match=r"two results are called 'u_stderr'.* field\[name\], or rename it"):
+    with pytest.raises(ValueError, match=r"two results are called 'u_stderr': .* field\[name\], or rename it"):
         both.predict(x=[0.5], stderr=True)
     assert both["u"].predict(x=[0.5], stderr=True).u_stderr == both["u"].stderr(x=[0.5])
 

@@ -291,7 +291,6 @@ def merged(datasets: Iterable[Any]) -> xr.Dataset:
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise ValueError(
-            f"two results are called {twice[0]!r}, as the data have a variable of that name; ask one variable at a "
-            "time, field[name], or rename it before the fit"
+            f"two results are called {twice[0]!r}: ask one variable at a time, field[name], or rename it before the fit"
         )
     return xr.merge(parts, compat="override", combine_attrs="override").drop_encoding()

@@ -239,13 +239,13 @@ def range_in(space: Space, name: str, given: Any, observed: Mapping[str, Range])
         )
     # A year, a month or a day that is written as a text ends with the next one's first instant.
     text = with_hyphens(ends[1]) if axis.kind == "time" and isinstance(ends[1], str) else ""
+    shown = f"the range {axis.text(low)} to {text or axis.text(high)} of {name!r}"
     if re.fullmatch(r"\d{4}(-\d\d){0,2}", text):
         numbers = [*map(int, text.split("-"))]
         year, month = [*numbers, 12][:2]
         after = f"+{year + month // 12:04d}-{month % 12 + 1:02d}"
         behind = high + DAY if len(numbers) == 3 else float(axis.to_float(after))
         high = behind if record is None else max(min(behind, whole[1]), high)
-    shown = f"the range {axis.text(low)} to {axis.text(high)} of {name!r}"
     if axis.wrap is not None:
         labels = observed.get(name) if around else record
         low, high = _on_circle(space, name, (low, high), given if any_open else None, labels)

@@ -121,22 +121,23 @@ class EquationPrior:
         return self.data.band()
 
     @cached_property
-    def _linear(self) -> dict[str, Any]:
-        """What the names of the equation are at the nodes: of a linear one its derivatives know no field."""
-        frame = self.data.order.frame
-        return self.equation.environment({name: np.zeros(frame.sizes) for name in self.data.order.variables})
+    def _by_value(self) -> dict[str, Any]:
+        """The derivatives of the equation by values of the field: those of a linear one know no field."""
+        order = self.data.order
+        values = self.equation.environment({name: np.zeros(order.frame.sizes) for name in order.variables})
+        return self.equation.by_value(values, np.zeros(0))
 
     @cached_property
     def squares(self) -> Array:
         """JᵀJ/N as a band."""
-        entries = self.equation.by_coefficient(self._linear, np.zeros(0))
+        entries = self.equation.by_coefficient(self._by_value)
         band = np.zeros_like(self.observed)
         Jacobian(self.equation, self.data.order).add_squares(band, entries, 1 / self.norm)
         return band
 
     def pulled(self, residual: Array) -> Array:
         """Jᵀ/√N times residuals [I..], as a row."""
-        back = self.equation.pulled_back(self._linear, np.zeros(0), residual / math.sqrt(self.norm))
+        back = self.equation.pulled_back(self._by_value, residual / math.sqrt(self.norm))
         return self.data.order.flatten(back)
 
     @cached_property

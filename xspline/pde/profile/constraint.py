@@ -52,7 +52,7 @@ class Constraint:
         return {n: s for n, s in self.equation.symbols.items() if isinstance(s, Value)}
 
     @cached_property
-    def _by_value(self) -> dict[str, tuple[Any, list[Any]]]:
+    def _symbolic(self) -> dict[str, tuple[Any, list[Any]]]:
         """The derivatives of the response and of each term by each value of the field."""
         terms = [self.equation.terms.get(power) for power in self.parameters]
         return {
@@ -108,31 +108,37 @@ class Constraint:
                 rows[k] = -self.project(_evaluate(self.equation.terms[power], values))
         return rows
 
-    def pulled_back(self, values: Mapping[str, Any], tau: Array, rows: Array) -> dict[str, Array]:
+    def by_value(self, values: Mapping[str, Any], tau: Array) -> dict[str, Any]:
+        """Return the derivative of the equation by each value of the field, as a number or at the nodes."""
+        out = {}
+        for name in self.fields:
+            response, terms = self._symbolic[name]
+            known = [(p, term) for p, term in zip(self.parameters, terms, strict=True) if term is not None]
+            out[name] = self._combined(response, known, tau, values)
+        return out
+
+    def pulled_back(self, by_value: Mapping[str, Any], rows: Array) -> dict[str, Array]:
         """Return rows of numbers [I..] times ∂r/∂c, by variable: [K..]."""
         at_nodes = rows
         for axis, pairs in enumerate(self.pairs):
             at_nodes = times_axis(pairs.tests.T, at_nodes, axis)
-        out: dict[str, Array] = {}
+        # By variable and the orders along the axes that are left: what shares these is summed first.
+        parts: dict[tuple[str, tuple[int, ...]], Array] = {}
         for name, value in self.fields.items():
-            total = at_nodes * self._factor(name, tau, values)
-            for axis, order in enumerate(self.orders(value)):
-                total = times_axis(self.coordinates[axis].values(order).T, total, axis)
-            out[value.variable] = out[value.variable] + total if value.variable in out else total
-        return out
+            key = value.variable, self.orders(value)
+            parts[key] = parts.get(key, 0.0) + at_nodes * by_value[name]
+        for axis, coordinate in enumerate(self.coordinates):
+            before, parts = parts, {}
+            for (variable, (order, *left)), array in before.items():
+                key = variable, tuple(left)
+                parts[key] = parts.get(key, 0.0) + times_axis(coordinate.values(order).T, array, axis)
+        return {variable: array for (variable, _), array in parts.items()}
 
-    def _factor(self, name: str, tau: Array, values: Mapping[str, Any]) -> Any:
-        """Return the derivative of the equation by a value of the field, as a number or at the nodes."""
-        response, terms = self._by_value[name]
-        known = [(p, term) for p, term in zip(self.parameters, terms, strict=True) if term is not None]
-        return self._combined(response, known, tau, values)
-
-    def by_coefficient(self, values: Mapping[str, Any], tau: Array) -> dict[str, Array]:
+    def by_coefficient(self, by_value: Mapping[str, Any]) -> dict[str, Array]:
         """Return ∂r/∂c by variable, for the pairs of test and function that meet: [pairs..]."""
         out: dict[str, Array] = {}
         for name, value in self.fields.items():
-            factor = self._factor(name, tau, values)
-            entries = self._integrals(factor, self.orders(value))
+            entries = self._integrals(by_value[name], self.orders(value))
             previous = out.get(value.variable)
             out[value.variable] = entries if previous is None else np.add(previous, entries, out=previous)
         return out

@@ -39,10 +39,10 @@ class Unknowns:
 
 
 class LinearisedEquation(NamedTuple):
-    """One equation at some unknowns: what its names are at the nodes, r + d, and ∂r/∂τ."""
+    """One equation at some unknowns: its derivatives by values of the field at the nodes, r + d, and ∂r/∂τ."""
 
     constraint: Constraint
-    values: Mapping[str, Any]
+    by_value: Mapping[str, Any]
     pulled: Array
     by_parameter: Array
 
@@ -136,7 +136,8 @@ class ConstrainedLeastSquares:
         for constraint, multiplier in zip(self.constraints.each, state.multipliers, strict=True):
             values = constraint.environment(coefficients)
             pulled = constraint.residual_of(values, state.tau) + multiplier
-            parts.append(LinearisedEquation(constraint, values, pulled, constraint.by_parameter(values)))
+            by_value = constraint.by_value(values, state.tau)
+            parts.append(LinearisedEquation(constraint, by_value, pulled, constraint.by_parameter(values)))
         return parts
 
     def _slopes(
@@ -147,7 +148,7 @@ class ConstrainedLeastSquares:
         by_tau = np.zeros(len(state.tau))
         for part, strength in zip(parts, strengths, strict=True):
             rows = strength * part.pulled
-            by_row -= self._pulled_back(part.constraint, part.values, state.tau, rows)
+            by_row -= self._pulled_back(part, rows)
             by_tau -= part.by_parameter.reshape(len(by_tau), rows.size) @ rows.ravel()
         return by_row, by_tau
 
@@ -166,13 +167,12 @@ class ConstrainedLeastSquares:
         chosen = list[float]()
         parts = self._parts(state)
         for e, (jacobian, part) in enumerate(zip(self._jacobians, parts, strict=True)):
-            slopes = part.constraint.by_coefficient(part.values, state.tau)
-            entries = {n: x * data.scale[n] for n, x in slopes.items()}
+            entries = {n: x * data.scale[n] for n, x in part.constraint.by_coefficient(part.by_value).items()}
             trace = sum(float(np.sum(x**2)) for x in entries.values())
             factor = strengths[e] if isinstance(strengths, tuple) else strengths * total / max(trace, 1e-300)
             chosen.append(factor)
             jacobian.add_squares(band, entries, factor)
-            told, coupled = self._by_constants(part, part.by_parameter, state.tau, factor)
+            told, coupled = self._by_constants(part, part.by_parameter, factor)
             information += told
             coupling += coupled
         system = BandCholesky(band)
@@ -195,22 +195,18 @@ class ConstrainedLeastSquares:
         row = answer - linear.response @ change
         return GaussNewtonStep(row, change, wish, tuple(part.pulled for part in parts))
 
-    def _by_constants(
-        self, part: LinearisedEquation, terms: Array, tau: Array, strength: float
-    ) -> tuple[Array, Array]:
+    def _by_constants(self, part: LinearisedEquation, terms: Array, strength: float) -> tuple[Array, Array]:
         """Return λ TᵀT and λ JᵀT, with T the derivatives of the residuals by the constants, [k, I..]."""
-        flat = terms.reshape(len(tau), part.pulled.size)
-        coupling = np.zeros((self.data.order.size, len(tau)))
+        flat = terms.reshape(len(terms), part.pulled.size)
+        coupling = np.zeros((self.data.order.size, len(terms)))
         for k in (k for k, slope in enumerate(terms) if slope.any()):
-            coupling[:, k] = self._pulled_back(part.constraint, part.values, tau, strength * terms[k])
+            coupling[:, k] = self._pulled_back(part, strength * terms[k])
         return strength * (flat @ flat.T), coupling
 
-    def _pulled_back(
-        self, constraint: Constraint, values: Mapping[str, Any], tau: Array, rows: Array
-    ) -> Array:
+    def _pulled_back(self, part: LinearisedEquation, rows: Array) -> Array:
         """Return rows of numbers [I..] times ∂r/∂c, as a row."""
         order = self.data.order
-        pulled = constraint.pulled_back(values, tau, rows)
+        pulled = part.constraint.pulled_back(part.by_value, rows)
         none = {n: np.zeros(order.frame.sizes) for n in order.variables}
         return order.flatten(none | {n: self.data.scale[n] * x for n, x in pulled.items()})
 
@@ -352,7 +348,7 @@ class ConstrainedLeastSquares:
         for part, strength in zip(linear.parts, linear.strengths, strict=True):
             terms = part.constraint.by_parameter(part.constraint.environment(there))
             terms = terms - part.by_parameter if alone else terms
-            own, coupled = self._by_constants(part, terms, tau, strength)
+            own, coupled = self._by_constants(part, terms, strength)
             told += own
             coupling += coupled
         return told - coupling.T @ linear.factor.solve(coupling)
@@ -377,9 +373,7 @@ class ConstrainedLeastSquares:
                 slopes.append(-strength * float(np.sum(row * part.pulled)))
                 told.append(strength * float(np.sum(row**2)))
                 with_tau.append(strength * np.tensordot(part.by_parameter, row, row.ndim))
-                coupling.append(
-                    self._pulled_back(part.constraint, part.values, linear.at.tau, strength * row)
-                )
+                coupling.append(self._pulled_back(part, strength * row))
         both = np.stack(coupling, axis=1)
         answer = linear.factor.solve(np.column_stack([by_row, both]))
         by_tau -= linear.coupling.T @ answer[:, 0]

@@ -104,6 +104,6 @@ def _answer(
     start = 0
     for constraint, values, scale in parts:
         own = row[start : (start := start + math.prod(constraint.shape))].reshape(constraint.shape) / scale
-        for name, answer in constraint.pulled_back(values, value, own).items():
+        for name, answer in constraint.pulled_back(constraint.by_value(values, value), own).items():
             total[name] = total[name] + answer if name in total else answer
     return total
