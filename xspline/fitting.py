@@ -175,6 +175,10 @@ def fit(
     check_errors(errors, compute=compute, checkpoint=checkpoint, fine=fine or None, robust=robust or None)
     fine = fine if errors is None else False
     levels = {"offsets": offsets, "noise": noise, "reference": reference}
+    if not compute and (offsets is not None or noise is not None):
+        raise ValueError(
+            "offsets= and noise= follow from the sums, which have to be there: leave out compute=False, or these"
+        )
     if robust and any(level is not None for level in levels.values()):
         raise ValueError(
             "robust=True weighs residuals as if all holders were alike: leave it out, or offsets= and noise="

@@ -271,7 +271,9 @@ def test_variables_of_a_dataset_may_have_batches_of_their_own() -> None:
 
 def test_no_variable_takes_the_place_of_an_error_bar() -> None:
     both = xr.Dataset({"u": series(40), "u_stderr": 0.1 + 0 * series(40)}).spline.fit(x=8, penalty=0.1)
-    with pytest.raises(ValueError, match=r"two results are called 'u_stderr': .* field\[name\], or rename it"):
+    with pytest.raises(
+        ValueError, match=r"two results are called 'u_stderr': .* field\[name\], or rename it"
+    ):
         both.predict(x=[0.5], stderr=True)
     assert both["u"].predict(x=[0.5], stderr=True).u_stderr == both["u"].stderr(x=[0.5])
 
@@ -314,3 +316,23 @@ def test_degrees_of_freedom_and_residuals_of_a_bare_fit_are_those_of_the_field()
     found = field.summary()
     assert float(found.edf) == pytest.approx(float(((field.stderr() / found.sigma) ** 2).sum()), rel=0.1)
     assert float(found.rmse) == pytest.approx(float(((field.predict() - data) ** 2).mean() ** 0.5), rel=2e-3)
+
+
+def test_names_of_results_are_no_names_of_members() -> None:
+    """Numbers of a summary went to labels of a dimension of their name, or became NaN; coordinates hid error bars."""
+    x, values = np.linspace(0, 10, 60), np.sin(np.linspace(0, 10, 60))[:, None] + 0.1 * noise(60, 3)
+    data = xr.DataArray(values, {"x": x, "e": [7, 8, 9]}, ("x", "e"), "u")
+    for dim in ("order", "penalised", "sigma"):
+        field = data.rename(e=dim).spline.fit(x=12)
+        assert field.check().concerns
+        with pytest.raises(ValueError, match=f"a dimension '{dim}', and this table has something else"):
+            field.summary()
+    beside = data.assign_coords(count=("e", [5, 6, 7]), u_stderr=("e", [0.1, 0.2, 0.3]), u=("e", [1, 2, 3]))
+    field = beside.spline.fit(x=12)
+    assert (field.summary()["count"] == 60).all()
+    for found in (field.predict(x=[1.0], stderr=True), field.mean("x", stderr=True)):
+        assert set(found.data_vars) == {"u", "u_stderr"}
+    with pytest.raises(ValueError, match=r"no variable among the levels 'u'\. Known: 'v'"):
+        data.to_dataset().spline.fit(x=12).exceedance({"v": 0.5}, x=[1.0])
+    with pytest.raises(ValueError, match=r"follow from the sums.* leave out compute=False"):
+        data.chunk().spline.fit(x=12, offsets="holders", compute=False)

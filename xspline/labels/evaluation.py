@@ -293,4 +293,6 @@ def merged(datasets: Iterable[Any]) -> xr.Dataset:
         raise ValueError(
             f"two results are called {twice[0]!r}: ask one variable at a time, field[name], or rename it before the fit"
         )
+    # A coordinate beside the data gives way to a result of its name.
+    parts = [p.drop_vars([n for n in names if n in p.coords and n not in p.dims]) for p in parts]
     return xr.merge(parts, compat="override", combine_attrs="override").drop_encoding()

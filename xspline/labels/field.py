@@ -192,13 +192,13 @@ class Field(FieldBase[Data]):
         ``offset``, its ``stderr``, and their ``covariance`` over ``holder`` and ``other``; the attribute ``reference``
         names the holder whose offset is 0. NaN for holders without observations. See :meth:`Statistics.solve`.
         """
-        self._check_free("holder", "compare holders")
+        self._check_free(("holder", "other"), "compare holders")
         return self._table({name: levels_of(fit, "offsets") for name, fit in self._solved.items()})
 
     @property
     def noise(self) -> xr.Dataset:
         """The standard deviation of an observation of weight 1 of each holder, ``noise``, and its ``stderr``."""
-        self._check_free("holder", "compare holders")
+        self._check_free(("holder", "other"), "compare holders")
         return self._table({name: levels_of(fit, "noise") for name, fit in self._solved.items()})
 
     @checked
@@ -280,15 +280,17 @@ class Field(FieldBase[Data]):
         if simultaneous is None:
             return self._errors(self._target(at, coords, chunks, extrapolate, mask), {}, device, requested)
         where = {"chunks": chunks, "device": device, "extrapolate": extrapolate, "mask": mask}
-        band = self.interval(
-            at, level=simultaneous, simultaneous=True, **asdict(requested), **where, **coords
-        )
+        ends = ("lower end", "upper end")  # which no coordinate is called
+        where |= {"level": simultaneous, "simultaneous": True, "names": ends}
+        band = self.interval(at, **asdict(requested), **where, **coords)
 
         def half(fit: Fit) -> xr.DataArray:
-            own = f"{fit.name}_" * self.statistics._is_dataset
-            width = band[f"{own}upper"] - band[f"{own}lower"]
-            named = {**band[f"{own}upper"].attrs, "long_name": f"half the width of a {simultaneous:g} band"}
-            return (width / 2).rename(f"{fit.name}_stderr").assign_attrs(named)
+            named = [f"{fit.name}_{end}" if self.statistics._is_dataset else end for end in ends]
+            lower, upper = (band[name] for name in named)
+            width = (upper - lower).assign_attrs(
+                upper.attrs, long_name=f"half the width of a {simultaneous:g} band"
+            )
+            return (width / 2).rename(f"{fit.name}_stderr").assign_attrs(width.attrs)
 
         return self._each(half)
 
@@ -526,7 +528,7 @@ class Field(FieldBase[Data]):
         if n > MOST:
             raise ValueError(f"sample({n}): {MOST:,} draws are the most; take some at a time")
         solved = self._solved
-        self._check_free(SAMPLE, "draw samples")
+        self._check_free((SAMPLE,), "draw samples")
         requested = Requested(smoothing_uncertainty=smoothing_uncertainty)
         rng = np.random.default_rng(seed)
         axis = len(self.space.shape)
@@ -649,7 +651,7 @@ class Field(FieldBase[Data]):
         ValueError
             There is one part only; make more with ``fit(..., holder="time.year")``.
         """
-        self._check_free("holder", "compare holders")
+        self._check_free(("holder", "other"), "compare holders")
         device = self._request.device
         return self._table(
             {name: uncertainty.cross_validate(fit, device) for name, fit in self._solved.items()}
@@ -669,7 +671,7 @@ class Field(FieldBase[Data]):
     def _summary(self) -> xr.Dataset:
         """The summary, computed once: exact degrees of freedom cost a pass over the factors."""
         if any(fit.levels is not None for fit in self._solved.values()):
-            self._check_free("holder", "compare holders")
+            self._check_free(("holder", "other"), "compare holders")
         return self._table(
             {n: fit.summary().assign(levels_in_summary(fit)) for n, fit in self._solved.items()}
         )
@@ -787,11 +789,12 @@ class Field(FieldBase[Data]):
             return found
         return Holders(names, dims[0], np.zeros(data.sizes[dims[0]], np.int32))
 
-    def _check_free(self, dim: str, purpose: str) -> None:
+    def _check_free(self, taken: Sequence[str], purpose: str) -> None:
         """Raise ValueError where data have a dimension that a result has for itself."""
-        if any(dim in map(str, (*v.dims, *v.batch_dims)) for v in self.variables.values()):
+        dims = {str(dim) for v in self.variables.values() for dim in (*v.dims, *v.batch_dims)}
+        if clash := [dim for dim in taken if dim in dims]:
             raise ValueError(
-                f"the data have a dimension {dim!r} already; rename it before the fit, to {purpose}"
+                f"the data have a dimension {clash[0]!r} already; rename it before the fit, to {purpose}"
             )
 
     def _table(self, by_variable: Mapping[str, xr.Dataset]) -> xr.Dataset:
@@ -799,7 +802,7 @@ class Field(FieldBase[Data]):
         tables = list(by_variable.values())
         if not self.statistics._is_dataset:
             return tables[0]
-        self._check_free("variable", "have one table of all variables")
+        self._check_free(("variable",), "have one table of all variables")
         along = xr.Variable("variable", list(by_variable))
         options: dict[str, Any] = {"coords": "minimal", "compat": "override", "combine_attrs": "override"}
         return xr.concat(tables, along, data_vars="all", join="outer", **options)

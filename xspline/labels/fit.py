@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -341,6 +341,12 @@ class Fit:
         rss = sums.rss(sums.centred(c, frame), frame)
         return sums, edf, rss, {"ar1": np.where(known, self.rho, np.nan), "effective": effective}
 
+    @property
+    def r2(self) -> np.ndarray:
+        """The share of the variance of observations that the field explains, [b..]; NaN where these are constant."""
+        sums, _, rss, _ = self._as_independent()
+        return np.asarray(1 - rss / spread_of(sums, self.space))
+
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
         variable, factorisation = self.variable, self.solved.factorisation
@@ -350,7 +356,7 @@ class Fit:
                 "count": sums.count,
                 "coefficients": self.space.size,
                 "rmse": np.sqrt(rss / sums.weight),
-                "r2": 1 - rss / spread_of(sums, self.space),
+                "r2": self.r2,
                 "sigma": self.noise(),
                 "edf": edf,
                 **remembered,
@@ -401,7 +407,20 @@ class Fit:
             if np.isfinite(choice.get("comparable", np.nan)):
                 named = {"long_name": "reml score that compares penalties of different orders, in any units"}
                 rows["comparable_score"] = xr.DataArray(choice["comparable"], attrs=named)
-        return xr.Dataset(rows, coords=variable.batch.coords, attrs=attrs)
+        taken = {*rows}.union(*(row.dims for key, row in rows.items() if key not in values))
+        return xr.Dataset(rows, coords=batch_labels(variable, taken), attrs=attrs)
+
+
+def batch_labels(variable: Variable, taken: Iterable[Hashable]) -> dict[Hashable, xr.DataArray]:
+    """Return labels of batch members for a table, without those whose names are `taken`; ValueError for dimensions."""
+    names = set(taken)
+    if clash := [dim for dim in variable.batch_dims if dim in names]:
+        raise ValueError(
+            f"the data have a dimension {clash[0]!r}, and this table has something else of that name; rename it before "
+            "the fit"
+        )
+    beside = [name for name in variable.batch.coords if name in names]
+    return dict(variable.batch.drop_vars(beside).coords)
 
 
 def spread_of(sums: Sums, space: Space) -> np.ndarray:

@@ -18,7 +18,7 @@ from xspline.kernels import Group, Layout
 from xspline.kernels.series.lags import begins, closed
 from xspline.kriging.nearby import SANDWICHED, stretch
 from xspline.labels.fine.field import rows_of
-from xspline.labels.fit import Fit, selection
+from xspline.labels.fit import Fit, batch_labels, selection
 from xspline.residuals.assumptions import MOST
 from xspline.solve import ConvergenceError, Factorisation, SingularSystemError, Solution, TooLargeError, solve
 from xspline.solve import strength_derivatives as derivatives_by_log_strength
@@ -657,7 +657,7 @@ def cross_validate(fit: Fit, device: str | None = None) -> xr.Dataset:
         units = {"units": variable.units} if key != "count" and variable.units else {}
         full = np.broadcast_to(np.asarray(value), shape).copy()
         scores[key] = xr.DataArray(full, dims=dims, attrs={"long_name": _SCORES[key], **units})
-    coords = {"holder": list(fit.statistics.holders), **variable.batch.coords}
+    coords = {"holder": list(fit.statistics.holders), **batch_labels(variable, scores)}
     return xr.Dataset(scores, coords, {"penalty": repr(fit.penalty)})
 
 

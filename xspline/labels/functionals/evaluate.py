@@ -28,26 +28,17 @@ from xspline.solve.progress import counted
 
 @dataclass(frozen=True, eq=False)
 class Functional:
-    """Linear functionals of a field, one for each of their labels.
+    """Linear functionals of a field, one for each of their labels."""
 
-    Attributes
-    ----------
-    marginals : the parts along the coordinates, of which it is the product; together they have all coordinates.
-    target : labels of what is left of the coordinates; of the others a label without a dimension.
-    extra : labels of other dimensions, as of several regions.
-    gone : coordinates that are averaged over.
-    name, long_name, units, call : of the result: a pattern for its name, and for its long name; units of what it is
-        integrated over, by power; what the history says.
-    """
-
+    # the parts along the coordinates, of which it is the product; together they have all coordinates
     marginals: tuple[Marginal, ...]
-    target: Target
-    extra: xr.Dataset
-    gone: tuple[str, ...]
-    name: str
-    long_name: str
-    units: tuple[tuple[str, int], ...]
-    call: str
+    target: Target  # labels of what is left of the coordinates; of the others a label without a dimension
+    extra: xr.Dataset  # labels of other dimensions, as of several regions
+    gone: tuple[str, ...]  # coordinates that are averaged over
+    name: str  # a pattern for the name of the result
+    long_name: str  # a pattern for its long name
+    units: tuple[tuple[str, int], ...]  # units of what it is integrated over, with their powers
+    call: str  # what the history says
 
     def evaluated(
         self, fit: Fit, requested: Requested | None, *, covariance: bool = False, device: str | None = None

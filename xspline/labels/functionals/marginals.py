@@ -55,20 +55,13 @@ class Marginal:
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """What is integrated over: intervals of coordinates, with a density.
+    """What is integrated over: intervals of coordinates, with a density."""
 
-    Attributes
-    ----------
-    space : of the field.
-    area : whether a cosine of latitude is the density along it.
-    steps : distance between labels by coordinate, for nodes of a fine field; empty where there is none.
-    is_mean : whether integrals are divided by those of 1.
-    """
-
-    space: Space
-    area: bool
+    space: Space  # of the field
+    area: bool  # whether a cosine of latitude is the density along it
+    # distance between labels by coordinate, for nodes of a fine field; empty where there is none
     steps: Mapping[str, float]
-    is_mean: bool = True
+    is_mean: bool = True  # whether integrals are divided by those of 1
 
     def _degrees(self, name: str) -> float:
         """Return the degrees in a unit of latitude, whose cosine is the density along it; 0 where the density is 1."""

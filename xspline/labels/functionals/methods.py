@@ -538,7 +538,7 @@ class WithFunctionals(FieldText, Generic[Data]):
         # Only of a single variable are its attributes those of the Dataset.
         device, single = self._request.device, not self.statistics._is_dataset
         results = [
-            result.to_dataset(promote_attrs=single)
+            result.drop_vars([result.name], errors="ignore").to_dataset(promote_attrs=single)
             for fit in self._solved.values()
             for result in made.evaluated(fit, requested, covariance=covariance, device=device)
         ]

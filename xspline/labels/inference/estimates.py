@@ -12,6 +12,7 @@ import xarray as xr
 
 from xspline.arguments import brief, is_number
 from xspline.labels import uncertainty
+from xspline.labels.errors import check_names
 from xspline.labels.evaluation import history, noise_at
 from xspline.labels.fit import Fit
 from xspline.labels.read.targets import Target
@@ -24,24 +25,17 @@ PROCEDURES = ("BH", "BY")
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """Values of one variable, or of a derivative of it, at some labels, with their errors.
+    """Values of one variable, or of a derivative of it, at some labels, with their errors."""
 
-    Attributes
-    ----------
-    fit, evaluated, requested : what is evaluated, by what function, and what errors were requested.
-    value : as ``predict`` returns it.
-    scale, degrees : errors over `scale` are Student's t of so many degrees of freedom. The scale is the standard error,
-        with the noise of new observations; that of a fine field without what it is stretched by.
-    attrs : what the standard error assumes.
-    """
-
-    fit: Fit
-    evaluated: Callable[..., xr.DataArray]
-    requested: Requested
-    value: xr.DataArray
+    fit: Fit  # what is evaluated
+    evaluated: Callable[..., xr.DataArray]  # by what function
+    requested: Requested  # what errors were requested
+    value: xr.DataArray  # as ``predict`` returns it
+    # errors over this are Student's t: the standard error, with the noise of new observations; that of a fine field
+    # without what it is stretched by
     scale: xr.DataArray
-    degrees: xr.DataArray
-    attrs: Mapping[str, Any]
+    degrees: xr.DataArray  # degrees of freedom of this Student's t
+    attrs: Mapping[str, Any]  # what the standard error assumes
 
     @classmethod
     def of(
@@ -103,7 +97,9 @@ class Estimate:
 
     def _scores(self, level: Any) -> xr.DataArray:
         """Return how many scales values are above a level."""
-        level = level[self.fit.name] if isinstance(level, Mapping) else level
+        if isinstance(level, Mapping):
+            check_names([self.fit.name], level, "variable among the levels")
+            level = level[self.fit.name]
         mine, given = self.attrs.get("units", ""), units_of(level)
         if not are_one(given, mine):
             raise ValueError(

@@ -23,20 +23,13 @@ from xspline.sums import Sums
 
 @dataclass(frozen=True)
 class Differing:
-    """How holders are to differ.
+    """How holders are to differ."""
 
-    Attributes
-    ----------
-    names, reference : of the holders, in ascending order, and of the one that others are compared with.
-    offsets, noise : whether offsets, and noise levels, are to be estimated.
-    given : standard deviations that were given, else none.
-    """
-
-    names: tuple[str, ...]
-    reference: str
-    offsets: bool
-    noise: bool
-    given: tuple[float, ...] = ()
+    names: tuple[str, ...]  # of the holders, in ascending order
+    reference: str  # the one that others are compared with
+    offsets: bool  # whether offsets are to be estimated
+    noise: bool  # whether noise levels are to be estimated
+    given: tuple[float, ...] = ()  # standard deviations that were given, else none
 
     def start(self, batch: tuple[int, ...]) -> Levels:
         """Return levels of no offsets and of the noise that was given, or of equal noise."""

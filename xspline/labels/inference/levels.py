@@ -33,22 +33,15 @@ from xspline.sums.window import whole
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """What holders differ by.
+    """What holders differ by."""
 
-    Attributes
-    ----------
-    names, reference : of the holders, in ascending order, and of the one whose offset is 0 and whose ratio is 1.
-    offset : [H, b..], what each holder's observations are larger by.
-    ratio : [H, b..], variance of an observation of weight 1 over that of the reference; infinite where nothing counts.
-    offsets, noise : which of them were estimated.
-    """
-
-    names: tuple[str, ...]
-    reference: str
-    offset: Array
+    names: tuple[str, ...]  # of the holders, in ascending order
+    reference: str  # the one whose offset is 0 and whose ratio is 1
+    offset: Array  # [H, b..], what each holder's observations are larger by
+    # [H, b..], variance of an observation of weight 1 over that of the reference; infinite where nothing counts
     ratio: Array
-    offsets: bool
-    noise: bool
+    offsets: bool  # whether these were estimated
+    noise: bool  # whether ratios were estimated
 
     @property
     def free(self) -> list[int]:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit
@@ -275,10 +276,10 @@ def _units(fit: Fit) -> Iterator[Finding]:
 
 
 def _residual(fit: Fit) -> Iterator[Finding]:
-    table, units = fit.summary(), fit.variable.units
-    mean = "mean " if table.sigma.ndim else ""
-    sigma = f"{mean}standard deviation {float(table.sigma.mean()):.3g} {units}".rstrip()
-    yield Finding("residual", f"{sigma}, R² {float(table.r2.mean()):.3g}")
+    noise, r2 = xr.DataArray(fit.noise()), xr.DataArray(fit.r2)
+    mean = "mean " if noise.ndim else ""
+    sigma = f"{mean}standard deviation {float(noise.mean()):.3g} {fit.variable.units}".rstrip()
+    yield Finding("residual", f"{sigma}, R² {float(r2.mean()):.3g}")
 
 
 def _robust(fit: Fit) -> Iterator[Finding]:
