@@ -258,7 +258,7 @@ def test_fit_takes_labels_of_holders() -> None:
     xr.testing.assert_allclose(field.offsets, merged().solve(PENALTY, **how).offsets, rtol=1e-8)
     with pytest.raises(ValueError, match="robust=True weighs residuals as if all holders were alike"):
         xs.fit(data, space(), holder="by", robust=True, **how)
-    with pytest.raises(ValueError, match=r"still lazy \(compute=False\)"):
+    with pytest.raises(ValueError, match=r"follow from the sums.* leave out compute=False"):
         xs.fit(data, space(), holder="by", compute=False, **how)
     with pytest.raises(ValueError, match=r"holders of 'u' have noise of their own.*1 for one of 'a'"):
         field.interval(x=3, y=2, new=True)
