@@ -265,7 +265,7 @@ def test_variables_of_a_dataset_may_have_batches_of_their_own() -> None:
     np.testing.assert_allclose(field.summary().rmse.sel(variable="k"), alone.rmse)
     for dim, ask in (("variable", xs.Field.summary), ("holder", xs.Field.cross_validate)):
         renamed = xr.Dataset({"a": one.rename(e=dim)}).spline.fit(x=6, penalty=0.1, holder=holder)
-        with pytest.raises(ValueError, match=f"have a dimension '{dim}' already; rename it before the fit"):
+        with pytest.raises(ValueError, match=f"a dimension '{dim}', and this table has something else"):
             ask(renamed)
 
 
@@ -336,3 +336,12 @@ def test_names_of_results_are_no_names_of_members() -> None:
         data.to_dataset().spline.fit(x=12).exceedance({"v": 0.5}, x=[1.0])
     with pytest.raises(ValueError, match=r"follow from the sums.* leave out compute=False"):
         data.chunk().spline.fit(x=12, offsets="holders", compute=False)
+
+
+@pytest.mark.parametrize("dim", ["holder", "variable"])
+def test_fitted_coordinates_may_have_names_of_results(dim: str) -> None:
+    data = series(60).rename(x=dim).to_dataset()
+    holder = xr.DataArray(np.tile(["p", "q"], 30), dims=dim)
+    field = data.spline.statistics({dim: 8}, holder=holder).solve(0.1)
+    assert field.summary().sizes == {"variable": 1}
+    assert field.cross_validate().sizes == {"variable": 1, "holder": 2}

@@ -18,7 +18,7 @@ from xspline.labels.errors import check_names
 from xspline.labels.evaluation import merged
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
 from xspline.labels.fine.field import Fine
-from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
+from xspline.labels.fit import Fit, Request, SolvedApart, batch_labels, lazy_fits, solve_variables
 from xspline.labels.inference import estimates
 from xspline.labels.inference.estimates import Estimate
 from xspline.labels.inference.holders import (
@@ -192,13 +192,11 @@ class Field(FieldBase[Data]):
         ``offset``, its ``stderr``, and their ``covariance`` over ``holder`` and ``other``; the attribute ``reference``
         names the holder whose offset is 0. NaN for holders without observations. See :meth:`Statistics.solve`.
         """
-        self._check_free(("holder", "other"), "compare holders")
         return self._table({name: levels_of(fit, "offsets") for name, fit in self._solved.items()})
 
     @property
     def noise(self) -> xr.Dataset:
         """The standard deviation of an observation of weight 1 of each holder, ``noise``, and its ``stderr``."""
-        self._check_free(("holder", "other"), "compare holders")
         return self._table({name: levels_of(fit, "noise") for name, fit in self._solved.items()})
 
     @checked
@@ -528,7 +526,10 @@ class Field(FieldBase[Data]):
         if n > MOST:
             raise ValueError(f"sample({n}): {MOST:,} draws are the most; take some at a time")
         solved = self._solved
-        self._check_free((SAMPLE,), "draw samples")
+        if any(SAMPLE in map(str, (*v.dims, *v.batch_dims)) for v in self.variables.values()):
+            raise ValueError(
+                f"the data have a dimension {SAMPLE!r} already; rename it before the fit, to draw samples"
+            )
         requested = Requested(smoothing_uncertainty=smoothing_uncertainty)
         rng = np.random.default_rng(seed)
         axis = len(self.space.shape)
@@ -651,7 +652,6 @@ class Field(FieldBase[Data]):
         ValueError
             There is one part only; make more with ``fit(..., holder="time.year")``.
         """
-        self._check_free(("holder", "other"), "compare holders")
         device = self._request.device
         return self._table(
             {name: uncertainty.cross_validate(fit, device) for name, fit in self._solved.items()}
@@ -670,8 +670,6 @@ class Field(FieldBase[Data]):
     @functools.cached_property
     def _summary(self) -> xr.Dataset:
         """The summary, computed once: exact degrees of freedom cost a pass over the factors."""
-        if any(fit.levels is not None for fit in self._solved.values()):
-            self._check_free(("holder", "other"), "compare holders")
         return self._table(
             {n: fit.summary().assign(levels_in_summary(fit)) for n, fit in self._solved.items()}
         )
@@ -789,20 +787,13 @@ class Field(FieldBase[Data]):
             return found
         return Holders(names, dims[0], np.zeros(data.sizes[dims[0]], np.int32))
 
-    def _check_free(self, taken: Sequence[str], purpose: str) -> None:
-        """Raise ValueError where data have a dimension that a result has for itself."""
-        dims = {str(dim) for v in self.variables.values() for dim in (*v.dims, *v.batch_dims)}
-        if clash := [dim for dim in taken if dim in dims]:
-            raise ValueError(
-                f"the data have a dimension {clash[0]!r} already; rename it before the fit, to {purpose}"
-            )
-
     def _table(self, by_variable: Mapping[str, xr.Dataset]) -> xr.Dataset:
         """Return the one Dataset, or those of a Dataset's variables along `variable`."""
         tables = list(by_variable.values())
         if not self.statistics._is_dataset:
             return tables[0]
-        self._check_free(("variable",), "have one table of all variables")
+        for variable in self.variables.values():
+            batch_labels(variable, ("variable",))
         along = xr.Variable("variable", list(by_variable))
         options: dict[str, Any] = {"coords": "minimal", "compat": "override", "combine_attrs": "override"}
         return xr.concat(tables, along, data_vars="all", join="outer", **options)

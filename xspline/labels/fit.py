@@ -324,6 +324,7 @@ class Fit:
         """How far from evenly the data and the penalty determine each field, see :func:`xspline.solve.condition`."""
         return condition(self.total, self.space, self.solved.factorisation)
 
+    @functools.cached_property
     def _as_independent(self) -> tuple[Sums, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Return sums, edf and Σw e², with a fine field and without memory, and what is to be said of memory."""
         sums, (edf, rss) = self.statistics.total(self.name), self.edf_and_rss
@@ -344,13 +345,13 @@ class Fit:
     @property
     def r2(self) -> np.ndarray:
         """The share of the variance of observations that the field explains, [b..]; NaN where these are constant."""
-        sums, _, rss, _ = self._as_independent()
+        sums, _, rss, _ = self._as_independent
         return np.asarray(1 - rss / spread_of(sums, self.space))
 
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
         variable, factorisation = self.variable, self.solved.factorisation
-        sums, edf, rss, remembered = self._as_independent()
+        sums, edf, rss, remembered = self._as_independent
         with np.errstate(divide="ignore", invalid="ignore"):
             values = {
                 "count": sums.count,

@@ -645,6 +645,7 @@ def cross_validate(fit: Fit, device: str | None = None) -> xr.Dataset:
     domain, see `_places`). NaN where the other parts do not determine the fit. Raises as `leave_out_fits` does.
     """
     variable, sums, frame = fit.variable, fit.sums, fit.space.frame
+    coords = {"holder": list(fit.statistics.holders), **batch_labels(variable, ("holder", *_SCORES))}
     left_out, rmse = leave_out_fits(fit, device), []
     for s, c in zip(sums, np.moveaxis(left_out, len(frame.sizes), 0), strict=True):
         rss = np.maximum(s.rss(s.centred(c, frame), frame), 0.0)  # zero up to rounding where it is exact
@@ -657,7 +658,6 @@ def cross_validate(fit: Fit, device: str | None = None) -> xr.Dataset:
         units = {"units": variable.units} if key != "count" and variable.units else {}
         full = np.broadcast_to(np.asarray(value), shape).copy()
         scores[key] = xr.DataArray(full, dims=dims, attrs={"long_name": _SCORES[key], **units})
-    coords = {"holder": list(fit.statistics.holders), **batch_labels(variable, scores)}
     return xr.Dataset(scores, coords, {"penalty": repr(fit.penalty)})
 
 

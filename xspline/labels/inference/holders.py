@@ -12,7 +12,7 @@ import xarray as xr
 from xspline import execution
 from xspline.arguments import brief, is_number
 from xspline.labels.errors import check_names
-from xspline.labels.fit import Fit, Request, SolvedApart, solution_of, solve_variables
+from xspline.labels.fit import Fit, Request, SolvedApart, batch_labels, solution_of, solve_variables
 from xspline.labels.inference.levels import Border, Levels
 from xspline.labels.read.parts import Part
 from xspline.labels.statistics import Statistics
@@ -209,7 +209,8 @@ def levels_of(fit: Fit, what: str) -> xr.Dataset:
     units = {"units": v.units} if v.units else {}
     sigma = np.broadcast_to(fit.sigma(), border.batch)
     seen = np.where(np.isfinite(levels.ratio) & (border.count > 0), 1.0, np.nan)
-    coords = {"holder": list(levels.names), **v.batch.coords}
+    taken = ("holder", "other", "offset", "noise", "stderr", "covariance")
+    coords = {"holder": list(levels.names), **batch_labels(v, taken)}
     if what == "noise":
         level = sigma * np.sqrt(levels.ratio) * seen
         error = level / np.sqrt(2 * (border.count - border.edf_of)) if levels.noise else np.zeros(level.shape)
