@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 
 import numpy as np
 import pytest
@@ -396,6 +397,35 @@ def test_widths_of_two_halves_agree() -> None:
     values = np.sin(places[:, 0]) + np.cos(places[:, 1] * 4) + rng.normal(0, 0.3, 20_000)
     a, b = (metric_of(places[i::2], values[i::2], np.arange(2), is_round=False) for i in (0, 1))
     np.testing.assert_allclose(a / a[0], b / b[0], rtol=0.1)
+
+
+@pytest.mark.parametrize("domain", ["plane", "region", "globe"])
+def test_places_hang_neither_on_directions_nor_on_the_meridian(domain: str) -> None:
+    rng = np.random.default_rng(1)
+    low, high = {"plane": (-2, 2), "region": (-20, 50), "globe": (-90, 90)}[domain]
+    x = np.stack([rng.uniform(low, high, 50), rng.uniform(0, 360 if domain == "globe" else 40, 50)], axis=1)
+    values, weights = rng.normal(size=50), rng.uniform(1, 2, 50)
+
+    def places(x: np.ndarray) -> np.ndarray:
+        own = Places(2)
+        if domain != "plane":
+            own = Places.over(2, 0, 1, (x[:, 0].min(), x[:, 0].max()), (x[:, 1].min(), x[:, 1].max()))
+        return own.facing(x, values, weights)(x)
+
+    first = places(x)
+    for sign, meridian in (([-1, 1], 0), ([1, -1], 0), ([-1, -1], 0), ([1, 1], 11), ([1, -1], 200)):
+        other = x * sign
+        other[:, 1] += meridian
+        np.testing.assert_allclose(np.diff(places(other), axis=0), np.diff(first, axis=0), atol=1e-10)
+
+
+def test_places_do_not_hang_on_the_order_of_coordinates() -> None:
+    rng = np.random.default_rng(1)
+    x, values, weights = rng.normal(size=(50, 3)), rng.normal(size=50), np.ones(50)
+    for order in itertools.permutations(range(3)):
+        own = x[:, order]
+        there = Places(3).facing(own, values, weights)(own)
+        np.testing.assert_array_equal(there, Places(3).facing(x, values, weights)(x))
 
 
 def test_observations_that_vary_as_one_are_counted() -> None:

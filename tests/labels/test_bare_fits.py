@@ -247,12 +247,22 @@ def test_labels_in_float32_have_ends_in_float64_too(bases: dict[str, int]) -> No
 
 @pytest.mark.slow
 def test_units_of_coordinates_choose_no_neighbours() -> None:
-    """Rounding errors chose among neighbours that are as far: predictions differed by 0.04 of an error bar."""
+    """Rounding errors chose among neighbours that are as far: predictions differed by 0.04 of an error bar.
+
+    Neither do the direction and the order of coordinates, by which these moved by 0.6.
+    """
     rng, label = np.random.default_rng(0), np.arange(34.0)
     values = gaussian_filter(rng.normal(size=(34, 34)), 2) + 0.03 * rng.normal(size=(34, 34))
     fitted = []
-    for own in (label, 0.3048 * label, 1e4 + label):
-        field = xr.DataArray(values, {"y": own, "x": own}, ("y", "x"), name="u").spline.fit()
+    along = (
+        (label, label),
+        (0.3048 * label, label),
+        (1e4 + label, 1e4 + label),
+        (-label, label),
+        (label, -label),
+    )
+    for (y, x), dims in zip((*along, along[0]), (*[("y", "x")] * len(along), ("x", "y")), strict=True):
+        field = xr.DataArray(values, dict(zip(dims, (y, x), strict=True)), dims, name="u").spline.fit()
         fitted.append(field.predict(stderr=True))
     first, *others = fitted
     for other in others:

@@ -56,9 +56,14 @@ class Observed(NamedTuple):
 
     @classmethod
     def of(cls, coordinates: Array, values: Array, weights: Array) -> Observed:
-        """Return them in an order that does not depend on the one that they came in, with weights of mean 1."""
-        order = np.lexsort((weights, values, *coordinates.T))
-        return cls(coordinates[order], values[order], weights[order] / weights.mean())
+        """Return them with weights of mean 1."""
+        return cls(coordinates, values, weights / weights.mean())
+
+    def in_order(self, places: Places) -> Observed:
+        """Return them in an order that does not depend on the one that they came in, but on where they are."""
+        along = places.directed(self.coordinates)[:, list(places.order)]
+        order = np.lexsort((self.weights, self.values, *along.T))
+        return Observed(self.coordinates[order], self.values[order], self.weights[order], self.joined)
 
     @property
     def rank(self) -> tuple[int, float]:

@@ -12,6 +12,9 @@ ends there in a tube, whose longitudes are as far apart at the pole as where the
 
 Levels are chosen close together where the field changes fast, as those of an ocean are below its surface. A coordinate
 may therefore count how many labels lie between places instead of how far these are apart.
+
+Cells begin somewhere, and samples are taken in some order. So that neither hangs on which coordinate is first, on
+whether a depth is positive upward or downward, or on the meridian that longitudes are counted from, the data say these.
 """
 
 from __future__ import annotations
@@ -45,6 +48,8 @@ class Places:
     centre: tuple[float, float] = (0.0, 0.0)
     is_round: bool = False  # whether the longitudes span a half circle or more
     degrees: float = 1.0  # a unit of latitude and longitude in degrees
+    directions: Sequence[float] = ()  # of each coordinate, 1 or -1; 1 where nothing tells it
+    order: Sequence[int] = ()  # in which the coordinates are taken; their own where nothing tells it
     # how many degrees from each pole the sphere becomes a tube; 0 where a pole is one place
     tube: float = 0.0
     # of each coordinate along which labels are counted: its number, some labels, and where these are placed
@@ -75,7 +80,7 @@ class Places:
     @property
     def others(self) -> list[int]:
         """The coordinates that are neither latitude nor longitude."""
-        return [j for j in range(self.coordinates) if j not in (self.latitude, self.longitude)]
+        return [j for j in self.order or range(self.coordinates) if j not in (self.latitude, self.longitude)]
 
     @property
     def links(self) -> NDArray[np.int64]:
@@ -84,17 +89,50 @@ class Places:
         first = max(sphere, default=-1) + 1
         return np.array([*sphere, *range(first, first + len(self.others))])
 
+    def facing(self, x: Array, values: Array, weights: Array) -> Places:
+        """Return the places in the direction in which values vary most, of observations at coordinates [n, d].
+
+        The squares of values grow along each coordinate, most along the first, and around the globe their mean is at
+        longitude 0.
+        """
+        squares, away, centre = weights * values**2, x - x.mean(axis=0), self.centre
+        if self.longitude is not None and self.is_round:
+            east = np.radians(self.degrees * x[:, self.longitude])
+            middle = float(np.angle(squares @ np.exp(1j * east)))
+            away[:, self.longitude] = np.sin(2 * (east - middle))
+            centre = 0.0, math.degrees(middle)
+        growth = squares @ away
+        order = np.argsort(-np.abs(growth) / np.maximum(np.std(away, axis=0), np.finfo(float).tiny)).tolist()
+        return replace(self, centre=centre, directions=np.where(growth < 0, -1.0, 1.0).tolist(), order=order)
+
+    def directed(self, x: Array) -> Array:
+        """Return coordinates [n, d] in these directions, latitude and longitude in degrees.
+
+        Longitude is counted from the middle of the domain; around the globe it is from 0 to 360.
+        """
+        x = np.array(x, np.float64)
+        if self.latitude is not None and self.longitude is not None:
+            x[:, [self.latitude, self.longitude]] *= self.degrees
+            x[:, self.longitude] -= self.centre[1]
+        if self.directions:
+            x *= self.directions
+        if self.longitude is not None and self.is_round:
+            x[:, self.longitude] %= 360.0
+        return x
+
     def __call__(self, x: Array) -> Array:
         """Return the places [n, D] of coordinates [n, d]."""
+        x = self.directed(x)
         along = {j: _counted(x[:, j], labels, placed) for j, labels, placed in self.counted}
         axes = [along.get(j, x[:, j]) for j in self.others]
         if self.latitude is None or self.longitude is None:
             return np.stack(axes, axis=1)
-        latitude = np.radians(self.degrees * x[:, self.latitude])
+        latitude, longitude = np.radians(x[:, self.latitude]), np.radians(x[:, self.longitude])
         round_part = np.clip(latitude, *np.radians([self.tube - 90, 90 - self.tube]))
         along_tube, latitude = latitude - round_part, round_part
-        longitude = np.radians(self.degrees * x[:, self.longitude] - self.centre[1])
         tilt = np.radians(self.centre[0])
+        if self.directions:
+            tilt *= self.directions[self.latitude]
         outward = np.cos(latitude) * np.cos(longitude)
         east = np.cos(latitude) * np.sin(longitude)
         north = np.sin(latitude) + along_tube
@@ -122,7 +160,7 @@ class Places:
         `x` [n, d] are coordinates of observations, and `steps` [d] the usual distances of labels, which they keep. The
         distance of labels changes smoothly along a coordinate: it is a straight line through the logarithms nearby.
         """
-        counted = []
+        x, counted = self.directed(x), []
         for j in set(candidates) & set(self.others):
             labels = np.unique(x[:, j])
             are_shared = self.coordinates == 1 or 2 * labels.size <= len(x)

@@ -140,15 +140,15 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
         once = slice(None) if is_grid else ~copies(points, own)
         member = Observed.of(points[once], values[k][used[k]][once], precision[k][used[k]][once])
         if member.values.size >= LEAST:
-            each[k] = member.at_few_places()
+            each[k] = member
     if not each:
         return None
+    places = places_of(space).facing(*min(each.values(), key=lambda member: member.rank)[:3])
+    each = {k: member.in_order(places).at_few_places() for k, member in each.items()}
     entries = sorted(each, key=lambda k: each[k].rank)
     parts = [each[k] for k in entries]
     # Labels are those of all members, and a pole is one that any of them has many values at.
-    places = next(
-        (p for p in (places_of(space).with_tubes(*m[:2]) for m in parts) if p.tube), places_of(space)
-    )
+    places = next((p for p in (places.with_tubes(*m[:2]) for m in parts) if p.tube), places)
     steps = np.array([_step_of_points(x, len(alone)) for x in parts[0].coordinates.T])
     for j in np.flatnonzero(alone):
         labels = np.concatenate([np.unique(member.coordinates[:, j]) for member in parts])
