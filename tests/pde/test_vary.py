@@ -109,6 +109,11 @@ def test_names_of_results_are_taken() -> None:
     field = small()
     with pytest.raises(ValueError, match="weak in vary= is what a result calls something else"):
         field.recover("u_t = weak(x)*u_xx", vary={"weak": 5})
+    data = xr.DataArray(np.ones((2, 9, 9)), {"x": np.arange(9.0), "t": np.arange(9.0)}, ("lower", "t", "x"))
+    with pytest.raises(
+        ValueError, match="the data have a dimension 'lower', and this table has something else"
+    ):
+        data.spline.fit(x=6, t=6).recover("u_t = D*u_xx")
     with pytest.raises(TypeError, match=r"vary=.* has to be a mapping from names"):
         field.recover("u_t = D(x)*u_xx", vary=["D"])
     with pytest.raises(ValueError, match="E in vary= does not appear in the equations"):

@@ -10,12 +10,13 @@ import xarray as xr
 
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
+from xspline.labels.fit import batch_labels
 from xspline.labels.read.sizes import SECONDS
 from xspline.pde.over_domain import over_domain
 from xspline.pde.physics.constrained import ConstrainedField, constrained
 from xspline.pde.points.over_points import over_points
 from xspline.pde.profile.axes import Unsuitable
-from xspline.pde.results import ENOUGH, LONG_NAMES, highest_orders
+from xspline.pde.results import ENOUGH, RESERVED, highest_orders
 from xspline.pde.text.equation import Equation, parse_all
 from xspline.pde.text.symbols import Names, arguments_code, checked_known
 from xspline.solve import TooLargeError
@@ -249,9 +250,11 @@ def _names(
     vary: Mapping[str, Any] | None,
 ) -> Names:
     """Return what names mean; those of constants that vary are variables of the result too."""
+    for variable in field.variables.values():
+        batch_labels(variable, RESERVED)
     names = Names.of(field, dims, known or {}, vary)
     for name in names.vary:
-        if name in {*LONG_NAMES, "parameter", "other", "units", *names.batch}:
+        if name in RESERVED | names.batch:
             raise ValueError(f"{name} in vary= is what a result calls something else; choose another name")
     return names
 

@@ -11,7 +11,7 @@ import xarray as xr
 
 from xspline.labels import evaluation
 from xspline.labels.field_base import FieldBase
-from xspline.labels.fit import Fit
+from xspline.labels.fit import Fit, batch_labels
 from xspline.labels.read.observations import Variable
 from xspline.pde.text import unit_powers
 from xspline.pde.text.equation import Equation, Power
@@ -38,6 +38,7 @@ LONG_NAMES = {
     "probability": "probability of a larger F ratio where the equation holds",
     "converged": "whether the search converged",
 }
+RESERVED = frozenset({*LONG_NAMES, "parameter", "other", "units"})  # names that a result may have
 
 LEVEL = 0.95  # probability of intervals
 ENOUGH = 2  # by how much the degree of a B-spline should exceed the order of a derivative
@@ -70,16 +71,17 @@ def as_dataset(
         "units": ("parameter", [units.get(name, "") for name in names]),
     }
     for variable in fitted:
-        coords |= {n: c.variable for n, c in variable.batch.coords.items() if set(c.dims) <= set(batch)}
+        labels = batch_labels(variable, RESERVED)
+        coords |= {n: c.variable for n, c in labels.items() if set(c.dims) <= set(batch)}
     described: dict[Hashable, Any] = {
         key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()
     }
     remarks = list(checks)
     for varying in {n: v for e in equations for n, v in e.varying.items()}.values():
         unit = units.get(varying.parameter(varying.indices[0]), "")
-        functions, labels, said = varying_variables(varying, powers, *estimate, unit, batch)
+        functions, along, said = varying_variables(varying, powers, *estimate, unit, batch)
         described |= functions
-        coords |= labels
+        coords |= along
         remarks.append(said)
     text = "; ".join(equation.text for equation in equations)
     own = {

@@ -38,7 +38,8 @@ Solver: TypeAlias = Callable[..., Field[Any]]
 def reweighted(solved: Solver, observed: list[Observations]) -> tuple[Field[Any], list[Observations]]:
     """Return a field of functions whose large residuals count less, and the weighted observations.
 
-    Residuals give weights, and weights a field, until the scale of residuals settles. Its `passes` say how often.
+    Residuals give weights, and weights a field, until the scale of residuals settles. Its `passes` say how often. The
+    weights of a variable stay where its scale has settled, so that they do not depend on other variables.
     """
     observed = [_readable(o) for o in observed]
     weighted, before = observed, [xr.DataArray(np.nan)] * len(observed)
@@ -47,13 +48,16 @@ def reweighted(solved: Solver, observed: list[Observations]) -> tuple[Field[Any]
         field = solved(weighted)
         plain = plain or field
         scales = [_scale(o, field.fits[o.name]) for o in observed]
-        settled = all(bool(np.isclose(a, b, CLOSE, 0).all()) for a, b in zip(scales, before, strict=True))
-        if settled or passes == PASSES:
+        settled = [bool(np.isclose(a, b, CLOSE, 0).all()) for a, b in zip(scales, before, strict=True)]
+        if all(settled) or passes == PASSES:
             break
-        weighted = [_weighted(o, field.fits[o.name], s) for o, s in zip(observed, scales, strict=True)]
+        weighted = [
+            old if is_settled else _weighted(o, field.fits[o.name], s)
+            for o, old, s, is_settled in zip(observed, weighted, scales, settled, strict=True)
+        ]
         before = scales
     equal = {o.name: bool(np.isinf(scale).any()) for o, scale in zip(observed, scales, strict=True)}
-    return field._as_robust(passes, settled, plain or field, equal), weighted
+    return field._as_robust(passes, all(settled), plain or field, equal), weighted
 
 
 def without_contradicted(
