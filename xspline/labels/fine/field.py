@@ -69,8 +69,9 @@ class Fine:
         first = self.first
         if first is None:
             return {}
-        along = first.places.names(space.names)
-        index = [int(np.flatnonzero(first.places.links == i)[0]) for i in range(len(along))]
+        names = first.places.names(space.names)
+        along = sorted(names, key=space.names.index)
+        index = [int(np.flatnonzero(first.places.links == names.index(name))[0]) for name in along]
         best = int(np.argmax([weight for weight, _ in first.models]))
         model = first.likeliest
         labels = [f"{k + 1}" for k in range(len(model.variances))]
