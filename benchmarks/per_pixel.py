@@ -15,7 +15,7 @@ import mmap
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +99,7 @@ def rows_of(took: dict[str, float], size: dict[str, float]) -> list[tuple[object
     return [(n, t, took[first] / t, size[n] / 1e6, size[first] / size[n]) for n, t in took.items()]
 
 
-def in_memory(shape: tuple[int, int, int], repeat: int) -> None:
+def in_memory(shape: Shape, repeat: int) -> None:
     rows, apart = [], []
     for gaps in GAPS:
         data = cube(shape, gaps)
@@ -121,18 +121,18 @@ def above_idle(client: Client, call: Callable[[], object]) -> float:
     return float(max(mmap.PAGESIZE, *rises))
 
 
-def compile_kernels() -> None:
+def compile_kernels(kinds: Sequence[str]) -> None:
     """Workers that compile seem slow: Dask would move blocks away from them, then and later."""
-    for gaps in GAPS:
+    for gaps in kinds:
         small = cube((24, 8, 12), gaps).chunk(lat=1)
         for call in sides(small, gaps).values():
             call()
 
 
-def over_dask(client: Client, shape: tuple[int, int, int], repeat: int) -> None:
-    compile_kernels()
+def over_dask(client: Client, shape: Shape, repeat: int, kinds: Sequence[str]) -> None:
+    compile_kernels(kinds)
     rows = []
-    for gaps in GAPS:
+    for gaps in kinds:
         chunks = {"time": -1, "lat": shape[1] // 4, "lon": shape[2] // 4}
         data = cube(shape, gaps).chunk(chunks)
         # Copied there: blocks as they come from the network are not aligned in memory, those of a store are.
@@ -167,7 +167,7 @@ def decades_of(shape: Shape) -> Shape:
     return min(120, shape[0]), *shape[1:]
 
 
-def of_a_store(client: Client, shape: Shape, short: Shape, long: Shape, repeat: int) -> None:
+def of_a_store(client: Client, shape: Shape, short: Shape, long: Shape, repeat: int, every: int) -> None:
     rows = []
     cases = [*((shape, gaps, series_of(shape)) for gaps in GAPS), (shape, "land", parts_of(shape))]
     cases += [
@@ -177,7 +177,7 @@ def of_a_store(client: Client, shape: Shape, short: Shape, long: Shape, repeat: 
         (long, "land", series_of(long)),
         (long, "land", decades_of(long)),
     ]
-    for shape, gaps, chunks in cases:
+    for shape, gaps, chunks in cases[::every]:
         with tempfile.TemporaryDirectory() as folder:
             data, path = cube(shape, gaps), Path(folder) / "t.zarr"
             data.to_zarr(path, consolidated=False, encoding={"t": {"chunks": chunks}})
@@ -217,6 +217,7 @@ def run(args: argparse.Namespace) -> None:
         Client(cluster) as client,
     ):
         if args.only != "store":
-            over_dask(client, shape, repeat)
+            over_dask(client, shape, repeat, GAPS[-1:] if args.quick else GAPS)
         if args.only != "dask":
-            of_a_store(client, shape, SHORT[args.quick], LONG[args.quick], repeat)
+            every = 4 if args.quick else 1  # chunks of all months, of some, and of decades
+            of_a_store(client, shape, SHORT[args.quick], LONG[args.quick], repeat, every)

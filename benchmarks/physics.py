@@ -89,10 +89,10 @@ def scores(penalty: object, gap: str, level: float, count: int) -> tuple[float, 
 
 def run(args: argparse.Namespace) -> None:
     print(*__doc__.splitlines()[2:], sep="\n")
-    count = 1 if args.quick else args.replicates
+    count, levels = (1, LEVELS[1:2]) if args.quick else (args.replicates, LEVELS)
     print("\n| missing | noise | penalty | RMSE, % | coverage | withheld | CPU s each |\n" + "|---" * 7 + "|")
     for gap in GAPS:
-        for level in LEVELS if args.only in gap else ():
+        for level in levels if args.only in gap else ():
             for name, penalty in PENALTIES.items():
                 rmse, coverage, withheld, seconds = scores(penalty(), gap, level, count)
                 figures = f"{100 * rmse:.2f} | {coverage:.1%} | {withheld} of {count} | {seconds:.2f}"

@@ -32,6 +32,8 @@ from xspline.threads import cores, on_cores
 NAMES = ("time", "lat", "lon")
 GRID = Layout(tuple(Group((axis,), (axis,)) for axis in range(3)))
 SIZES = {False: ((240, 512, 512), (60, 256, 256)), True: ((24, 64, 64), (12, 32, 32))}
+COUNTS = (11, 20, 37)  # functions of each coordinate
+LABELS, FEW = 23, 6  # of each coordinate, to compare with SciPy; a quick run has few functions
 ORDERS = {
     "values": ((0, 0, 0),),
     "derivative in lat": ((0, 1, 0),),
@@ -79,7 +81,7 @@ def fill(
 
 def rates(quick: bool, repeat: int) -> None:
     (shape, chunk), rows = SIZES[quick], []
-    for functions, (name, orders) in itertools.product((11, 20, 37), ORDERS.items()):
+    for functions, (name, orders) in itertools.product(COUNTS[: 1 if quick else None], ORDERS.items()):
         space = space_of(functions)
         c = np.random.default_rng(0).normal(size=space.shape)
         buffers = [np.empty(chunk, dtype) for dtype in ("f8", "f4")]
@@ -94,8 +96,11 @@ def rates(quick: bool, repeat: int) -> None:
 
 def against_scipy(quick: bool, repeat: int) -> None:
     """The same points: a grid for us, its points one by one for SciPy."""
-    space, chunk = space_of(11), SIZES[quick][1] if quick else (20, 100, 100)
-    x, y, z = np.meshgrid(*grid_of((23, 23, 23)), indexing="ij")
+    functions, labels, chunk = (
+        (FEW, 2 * FEW, SIZES[quick][1]) if quick else (COUNTS[0], LABELS, (20, 100, 100))
+    )
+    space = space_of(functions)
+    x, y, z = np.meshgrid(*grid_of((labels,) * 3), indexing="ij")
     truth = np.sin(6 * x) * np.cos(5 * y) + z * y
     knots, where = tuple(f.knots for f in space.features), grid_of(chunk)
     field = xr.DataArray(truth, dict(zip(NAMES, grid_of(truth.shape), strict=True))).spline.fit(space)
@@ -108,14 +113,13 @@ def against_scipy(quick: bool, repeat: int) -> None:
     }
     for method in ("cubic", "linear"):
         regular = RegularGridInterpolator(grid_of(truth.shape), samples, method=method)
-        sides[f"RegularGridInterpolator, {method}, 23³ samples of it"] = lambda regular=regular: regular(
-            points
-        )
+        name = f"RegularGridInterpolator, {method}, {labels}³ samples of it"
+        sides[name] = lambda regular=regular: regular(points)
     took = {name: cpu(call, repeat) for name, call in sides.items()}
     ours, first = sides["xspline, into a buffer"]().copy(), took["xspline, into a buffer"]
     apart = {name: float(np.abs(call() - ours).max() / np.abs(ours).max()) for name, call in sides.items()}
     rows = [(n, t, ours.size / t / 1e6, t / first, f"{apart[n]:.0e}") for n, t in took.items()]
-    title = f"predict: {ours.size:,} points of a grid, P = 11³"
+    title = f"predict: {ours.size:,} points of a grid, P = {functions}³"
     measure.table(title, ("what", "CPU s", "million values/s", "over xspline", "apart from xspline"), rows)
 
 
@@ -124,7 +128,7 @@ def against_scipy(quick: bool, repeat: int) -> None:
 
 def by_neighbours(quick: bool, repeat: int) -> None:
     """Values and error bars of a bare fit in memory, on one core and on all."""
-    every = 8 if quick else 2
+    every = 15 if quick else 2
     data = xs.synthetic.sea_surface_temperature(60, lat=(-30, 30), lon=(120.0, 280.0)).sst
     data = data[::every, ::every, ::4]
     with warnings.catch_warnings():
@@ -146,7 +150,9 @@ def by_neighbours(quick: bool, repeat: int) -> None:
 # To Zarr
 
 
-def written(client: Client, shape: tuple[int, ...], chunk: tuple[int, ...]) -> dict[str, xr.DataArray]:
+def written(
+    client: Client, shape: tuple[int, ...], chunk: tuple[int, ...], functions: int
+) -> dict[str, xr.DataArray]:
     """What is written: a prediction, and zeros plus noise."""
     rng, few = np.random.default_rng(0), tuple(-(-n // 4) for n in shape)
     coords = dict(zip(NAMES, grid_of(shape), strict=True))
@@ -156,7 +162,7 @@ def written(client: Client, shape: tuple[int, ...], chunk: tuple[int, ...]) -> d
     block = client.scatter(rng.normal(size=chunk), broadcast=True)
     noise = dask.array.random.default_rng(0).normal(size=shape, chunks=chunk)
     return {
-        "predict().to_zarr()": small.spline.fit(space_of(20), penalty=0.1).predict(at=target),
+        "predict().to_zarr()": small.spline.fit(space_of(functions), penalty=0.1).predict(at=target),
         "zeros + one block of noise": target.copy(data=zeros.map_blocks(np.add, block, dtype=float)),
         "zeros + drawn noise": target.copy(data=zeros + noise),
     }
@@ -167,12 +173,13 @@ def stored(path: Path) -> int:
 
 
 def to_zarr(client: Client, folder: Path, quick: bool, repeat: int) -> None:
-    shape, chunk = SIZES[quick]
-    sides, path = written(client, shape, chunk), folder / "u.zarr"
+    (shape, chunk), functions = SIZES[quick], FEW if quick else COUNTS[1]
+    sides, path = written(client, shape, chunk, functions), folder / "u.zarr"
     rows = []
-    for dtype, (codec, encoding) in itertools.product(
-        ("float64", "float32"), {"default": {}, "none": {"u": {"compressors": None}}}.items()
-    ):
+    codecs = {"default": {}, "none": {"u": {"compressors": None}}}
+    for dtype, (codec, encoding) in list(itertools.product(("float64", "float32"), codecs.items()))[
+        : 1 if quick else None
+    ]:
         datasets = {name: side.astype(dtype).to_dataset(name="u") for name, side in sides.items()}
         took: dict[str, list[float]] = {name: [] for name in sides}
         peak, size = dict.fromkeys(sides, 0.0), dict.fromkeys(sides, 0)
@@ -190,7 +197,7 @@ def to_zarr(client: Client, folder: Path, quick: bool, repeat: int) -> None:
             each = statistics.median(times)
             label = f"{name}, {dtype}, codec: {codec}"
             rows.append((label, each, first / each, peak[name] / 1e6, size[name] / 1e6))
-    title = f"predict: a grid of {shape} in chunks of {chunk} to Zarr, P = 20³, two workers of one thread"
+    title = f"predict: a grid of {shape} in chunks of {chunk} to Zarr, P = {functions}³, two workers of one thread"
     measure.table(title, ("what", "seconds", "predict over it", "peak - idle, MB", "stored, MB"), rows)
 
 

@@ -19,7 +19,7 @@ import xarray as xr
 import xspline as xs
 
 TURN, MODES = 2 * np.pi, 64
-PART = (0.5, 5.5)
+PART, LEVELS = (0.5, 5.5), (0.01, 0.05)
 EQUATION = "u_t = (D(x)*u_x)_x"
 
 
@@ -106,7 +106,7 @@ def replicates(case: Medium, level: float, count: int, first: int = 0) -> Covera
 
 def run(args: argparse.Namespace) -> None:
     print(*__doc__.splitlines()[2:], sep="\n")
-    count = 2 if args.quick else args.replicates
+    count, levels = (1, LEVELS[1:]) if args.quick else (args.replicates, LEVELS)
     head = (
         "domain",
         "noise",
@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> None:
         "CPU s each",
     )
     print("\n| " + " | ".join(head) + " |\n|" + "---|" * len(head))
-    for i, (periodic, level) in enumerate((p, n) for p in (True, False) for n in (0.01, 0.05)):
+    for i, (periodic, level) in enumerate((p, n) for p in (True, False) for n in levels):
         case = medium(periodic)
         r = replicates(case, level, count, i * count)
         where = "circle" if periodic else f"{PART[0]} to {PART[1]}"

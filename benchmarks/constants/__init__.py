@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
         side_by_side.compare(args.peers, args.only, (0.01,) if args.quick else (0.0, *LEVELS))
         return
     if "replicates" in args.tables:
-        replicates_table(args.only, 1 if args.quick else args.replicates)
+        replicates_table(args.only, 1 if args.quick else args.replicates, args.quick)
     if "waves" in args.tables:
         waves_table(args.only, 1 if args.quick else args.seeds, args.quick)
     if "cost" in args.tables:
@@ -65,16 +65,16 @@ def run(args: argparse.Namespace) -> None:
             row(*cells)
     if "missing" in args.tables:
         header(*missing.HEAD)
-        count, levels = (1, (0.05,)) if args.quick else (min(args.replicates, 50), missing.LEVELS)
-        for cells in missing.rows(args.only, count, levels):
+        few = (1, (0.05,), 1) if args.quick else (min(args.replicates, 50), missing.LEVELS)
+        for cells in missing.rows(args.only, *few):
             row(*cells)
 
 
-def replicates_table(only: str, count: int) -> None:
+def replicates_table(only: str, count: int, quick: bool) -> None:
     header("", "noise", "rmse / bound", "stderr / bound", "coverage", "withheld", "s each")
     for make in bound.CASES:
         case = make()
-        levels = (*bound.LEVELS, *bound.HIDDEN.get(case.name, ()))
+        levels = (*bound.LEVELS, *bound.HIDDEN.get(case.name, ()))[: 1 if quick else None]
         for i, level in enumerate(levels if only in case.name else ()):
             r = bound.replicates(case, level, count, i * count)  # draws of their own
             cells = (f"{r.rmse:.3f}", f"{r.reported:.3f}", f"{r.coverage:.1%}", f"{r.withheld} of {count}")

@@ -79,10 +79,12 @@ FAMILIES = (
 )
 
 
-def rows(only: str, count: int, levels: tuple[float, ...] = LEVELS) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each family, size and noise, from the mean over draws."""
+def rows(
+    only: str, count: int, levels: tuple[float, ...] = LEVELS, most: int | None = None
+) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each family, size (`most` of them, the first ones) and noise, from the mean over draws."""
     for family in (f for f in FAMILIES if only in f.term):
-        for k in family.sizes:
+        for k in family.sizes[:most]:
             for noise in levels:
                 start = time.process_time()
                 given = []

@@ -84,7 +84,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--places", type=int, default=PLACES, help="with error bars, at most")
     parser.add_argument(
-        "--seconds", type=float, help="budget of the bare fit, if fit() takes one (--quick: 3)"
+        "--seconds", type=float, help="budget of the bare fit, if fit() takes one (--quick: 1)"
     )
 
 
@@ -278,7 +278,7 @@ def region_mean(sst: xr.DataArray) -> xr.DataArray:
 
 
 def run(args: argparse.Namespace) -> None:
-    args.seconds = 3.0 if args.quick and args.seconds is None else args.seconds
+    args.seconds = 1.0 if args.quick and args.seconds is None else args.seconds
     args.rows = args.rows or (ROWS if args.quick else BY_DEFAULT)
     files = [product.file for product in (CONTEST, *(ALL_SETS[name] for name in args.sets))]
     missing = [file for file in dict.fromkeys(files) if not path_of(file, args.data).is_file()]

@@ -200,16 +200,17 @@ def row(layout: Layout, name: str, noise: float, draws: int) -> tuple[object, ..
     return (layout.name, name, f"{noise:g}", *ratios, *reachable, *covered, *reference, each)
 
 
-def rows(layout: Layout, names: Sequence[str], draws: int) -> Iterator[tuple[object, ...]]:
+def rows(
+    layout: Layout, names: Sequence[str], noises: Sequence[float], draws: int
+) -> Iterator[tuple[object, ...]]:
     for name in names:
-        for noise in NOISES:
+        for noise in noises:
             yield row(layout, name, noise, draws)
 
 
 def tables(draws: int, *, quick: bool) -> None:
     """A table of each layout, when it is done."""
-    layouts, names = (LAYOUTS[:1], tuple(COVARIANCES)[:2]) if quick else (LAYOUTS, tuple(COVARIANCES))
-    for layout in layouts:
-        measure.table(
-            f"coverage, simulations: {draws} draws each of {layout.name}", HEADER, rows(layout, names, draws)
-        )
+    every = slice(1 if quick else None)
+    for layout in LAYOUTS[every]:
+        own = rows(layout, tuple(COVARIANCES)[every], NOISES[every], draws)
+        measure.table(f"coverage, simulations: {draws} draws each of {layout.name}", HEADER, own)

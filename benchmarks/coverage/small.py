@@ -43,6 +43,6 @@ def rows(counts: Sequence[int], replicates: int) -> Iterator[tuple[object, ...]]
 
 
 def tables(replicates: int, *, quick: bool) -> None:
-    counts = COUNTS[::3] if quick else COUNTS
+    counts = COUNTS[::6] if quick else COUNTS
     title = f"coverage, few values of noise {NOISE}: {replicates} replicates each"
     measure.table(title, HEADER, rows(counts, replicates))
