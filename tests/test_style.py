@@ -12,7 +12,7 @@ import pytest
 from tests.source import FILES, ROOT, functions, nodes_of, place, text_of, tree_of
 
 MAX_BODY, MAX_FILES_OF_A_FOLDER = 60, 10
-MAX_LINES = 46_746  # of the whole package; a feature that makes it longer is named in the commit
+MAX_LINES = 46_805  # of the whole package; a feature that makes it longer is named in the commit
 MAX_CONSTANTS = 150  # numbers in capitals at module level, of the whole package: this only falls
 
 # What the value of a constant may be made of.
@@ -20,7 +20,7 @@ OPERATIONS = ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
 ARITHMETIC = OPERATIONS | ast.Constant | ast.Tuple | ast.Attribute | ast.Name | ast.expr_context
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-MAX_TEST_LINES = 27_289  # of all tests: a feature whose tests make them longer is named in the commit
+MAX_TEST_LINES = 27_344  # of all tests: a feature whose tests make them longer is named in the commit
 
 
 def test_functions_are_at_most_sixty_lines() -> None:

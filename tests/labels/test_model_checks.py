@@ -94,10 +94,16 @@ def test_robust_fits_of_points_batches_datasets_and_dask_agree_with_clean_ones()
     both = xr.Dataset({"u": wrong.isel(k=0, drop=True), "v": clean.isel(k=1, drop=True)})
     field = both.spline.fit(sizes, robust=True)
     np.testing.assert_allclose(field.predict(x=2.0, y=3.0).u, expected[0], atol=0.02)
-    # What is wrong in one variable is no matter of another.
+    # What is wrong in one variable, or one member, is no matter of another.
     for name, own in both.items():
         alone = own.spline.fit(sizes, robust=True)
         np.testing.assert_array_equal(field.coefficients[name], alone.coefficients)
+    mixed = xr.concat([both.u, both.v.rename("u"), both.u.where(False)], "k")
+    members = mixed.spline.fit(sizes, robust=True, penalty=1e-3)
+    assert members.fits["u"].robust["settled"]
+    for k, name in enumerate(both):
+        alone = both[name].spline.fit(sizes, robust=True, penalty=1e-3).coefficients
+        np.testing.assert_allclose(members.coefficients.isel(k=k), alone, rtol=1e-9)
 
 
 @pytest.mark.slow

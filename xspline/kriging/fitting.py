@@ -54,16 +54,12 @@ class Observed(NamedTuple):
     weights: Array  # [n], relative precisions, before any are joined of mean 1
     joined: tuple[float, float] = (1.0, 0.0)  # as `Nearby` has it
 
-    @classmethod
-    def of(cls, coordinates: Array, values: Array, weights: Array) -> Observed:
-        """Return them with weights of mean 1."""
-        return cls(coordinates, values, weights / weights.mean())
-
     def in_order(self, places: Places) -> Observed:
-        """Return them in an order that does not depend on the one that they came in, but on where they are."""
+        """Return them in an order that does not depend on the one that they came in, with weights of mean 1."""
         along = places.directed(self.coordinates)[:, list(places.order)]
         order = np.lexsort((self.weights, self.values, *along.T))
-        return Observed(self.coordinates[order], self.values[order], self.weights[order], self.joined)
+        weights = self.weights[order] / self.weights.mean()
+        return Observed(self.coordinates[order], self.values[order], weights)
 
     @property
     def rank(self) -> tuple[int, float]:

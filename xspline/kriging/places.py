@@ -44,7 +44,7 @@ class Places:
     coordinates: int  # how many there are
     latitude: int | None = None  # which coordinate this is, in degrees; both of them or none
     longitude: int | None = None  # likewise
-    # latitude and longitude of the middle of the domain; a latitude of 0 where the domain is round
+    # latitude, in its direction, and longitude of the middle of the domain; a latitude of 0 where the domain is round
     centre: tuple[float, float] = (0.0, 0.0)
     is_round: bool = False  # whether the longitudes span a half circle or more
     degrees: float = 1.0  # a unit of latitude and longitude in degrees
@@ -95,15 +95,17 @@ class Places:
         The squares of values grow along each coordinate, most along the first, and around the globe their mean is at
         longitude 0.
         """
-        squares, away, centre = weights * values**2, x - x.mean(axis=0), self.centre
+        squares, away, (north, east) = weights * values**2, x - x.mean(axis=0), self.centre
         if self.longitude is not None and self.is_round:
-            east = np.radians(self.degrees * x[:, self.longitude])
-            middle = float(np.angle(squares @ np.exp(1j * east)))
-            away[:, self.longitude] = np.sin(2 * (east - middle))
-            centre = 0.0, math.degrees(middle)
+            angles = np.radians(self.degrees * x[:, self.longitude])
+            middle = float(np.angle(squares @ np.exp(1j * angles)))
+            away[:, self.longitude], east = np.sin(2 * (angles - middle)), math.degrees(middle)
         growth = squares @ away
+        directions = np.where(growth < 0, -1.0, 1.0).tolist()
         order = np.argsort(-np.abs(growth) / np.maximum(np.std(away, axis=0), np.finfo(float).tiny)).tolist()
-        return replace(self, centre=centre, directions=np.where(growth < 0, -1.0, 1.0).tolist(), order=order)
+        if self.latitude is not None:
+            north *= directions[self.latitude]
+        return replace(self, centre=(north, east), directions=directions, order=order)
 
     def directed(self, x: Array) -> Array:
         """Return coordinates [n, d] in these directions, latitude and longitude in degrees.
@@ -131,8 +133,6 @@ class Places:
         round_part = np.clip(latitude, *np.radians([self.tube - 90, 90 - self.tube]))
         along_tube, latitude = latitude - round_part, round_part
         tilt = np.radians(self.centre[0])
-        if self.directions:
-            tilt *= self.directions[self.latitude]
         outward = np.cos(latitude) * np.cos(longitude)
         east = np.cos(latitude) * np.sin(longitude)
         north = np.sin(latitude) + along_tube

@@ -33,31 +33,41 @@ PASSES = 10
 
 #: Fits the same functions to other observations, with neighbours or without: (observed, neighbours=True) -> field.
 Solver: TypeAlias = Callable[..., Field[Any]]
+#: What residuals are weighed by: a fit and their scales.
+Weighing: TypeAlias = tuple[Fit, xr.DataArray]
 
 
 def reweighted(solved: Solver, observed: list[Observations]) -> tuple[Field[Any], list[Observations]]:
     """Return a field of functions whose large residuals count less, and the weighted observations.
 
-    Residuals give weights, and weights a field, until the scale of residuals settles. Its `passes` say how often. The
-    weights of a variable stay where its scale has settled, so that they do not depend on other variables.
+    Residuals give weights, and weights a field, until the scale of residuals settles. Its `passes` say how often. Where
+    it has settled the weights stay, so that they do not depend on other variables or members of a batch.
     """
     observed = [_readable(o) for o in observed]
-    weighted, before = observed, [xr.DataArray(np.nan)] * len(observed)
-    plain = None
+    weighted, plain = observed, None
+    before, settled = list[Weighing](), [np.zeros((), bool)]
     for passes in range(1, PASSES + 1):
         field = solved(weighted)
         plain = plain or field
-        scales = [_scale(o, field.fits[o.name]) for o in observed]
-        settled = [bool(np.isclose(a, b, CLOSE, 0).all()) for a, b in zip(scales, before, strict=True)]
-        if all(settled) or passes == PASSES:
+        fits = [field.fits[o.name] for o in observed]
+        now = [(fit, _scale(o, fit)) for o, fit in zip(observed, fits, strict=True)]
+        if before:
+            scales = ((own, old) for (_, own), (_, old) in zip(now, before, strict=True))
+            settled = [np.isclose(*each, CLOSE, 0, equal_nan=True) for each in scales]
+            now = [_kept(*each) for each in zip(now, before, settled, strict=True)]
+        if all(own.all() for own in settled) or passes == PASSES:
             break
-        weighted = [
-            old if is_settled else _weighted(o, field.fits[o.name], s)
-            for o, old, s, is_settled in zip(observed, weighted, scales, settled, strict=True)
-        ]
-        before = scales
-    equal = {o.name: bool(np.isinf(scale).any()) for o, scale in zip(observed, scales, strict=True)}
-    return field._as_robust(passes, all(settled), plain or field, equal), weighted
+        weighted = [_weighted(o, *own) for o, own in zip(observed, now, strict=True)]
+        before = now
+    equal = {o.name: bool(np.isinf(scale).any()) for o, (_, scale) in zip(observed, now, strict=True)}
+    return field._as_robust(passes, all(own.all() for own in settled), plain or field, equal), weighted
+
+
+def _kept(now: Weighing, before: Weighing, settled: Array) -> Weighing:
+    """Return what members are weighed by: what they were before, where they have settled."""
+    (fit, scale), (old, old_scale) = now, before
+    coefficients = np.where(settled, old.coefficients, fit.coefficients)
+    return replace(fit, coefficients=coefficients), xr.where(settled, old_scale, scale)
 
 
 def without_contradicted(
@@ -119,7 +129,7 @@ def _scale(observed: Observations, fit: Fit) -> Any:
     least = SEEN / NONE * (values - residual).std(over) * root.median(over)
     is_equal = 2 * (values == values.median(over)).sum(over) > used.sum(over)
     usual = np.maximum(abs(residual * root).median(over) / MEDIAN, least)
-    return xr.where(is_equal, np.inf, usual).compute()
+    return xr.where(is_equal, np.inf, usual).transpose(*batch).compute()
 
 
 def _weighted(observed: Observations, fit: Fit, scale: Any) -> Observations:

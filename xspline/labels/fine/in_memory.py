@@ -138,7 +138,7 @@ def _left(observed: Observations, fit: Fit) -> Left | None:
         points = np.stack([c[k][used[k]] for c in along], axis=1)
         # Taken for two observations, copies would say that there is no noise at all: any is a rough field then.
         once = slice(None) if is_grid else ~copies(points, own)
-        member = Observed.of(points[once], values[k][used[k]][once], precision[k][used[k]][once])
+        member = Observed(points[once], values[k][used[k]][once], precision[k][used[k]][once])
         if member.values.size >= LEAST:
             each[k] = member
     if not each:
