@@ -32,7 +32,7 @@ def pooled(pacific: xr.DataArray) -> xs.Field:
     return pacific.spline.fit(MODEL, penalty=0.1)
 
 
-@pytest.mark.parametrize("step", [64, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [64, pytest.param(16, marks=pytest.mark.slow)])
 def test_the_papers_model_equals_the_dense_reference(
     pacific: xr.DataArray, pooled: xs.Field, step: int
 ) -> None:

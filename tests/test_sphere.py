@@ -215,15 +215,16 @@ def test_iterations_choose_what_a_factorisation_chooses() -> None:
 
 @pytest.mark.simulation
 def test_errors_near_a_pole_are_those_at_the_equator() -> None:
-    """The ratio of prediction errors at 80° and at the equator, over 32 fields; without the geometry over 8."""
+    """The ratio of prediction errors at 75° and at the equator, over 32 fields; without the geometry over 8."""
+    bases = {"lat": xs.BSpline(16, domain=(-90, 90)), "lon": xs.BSpline(24, period=360.0)}
     squares: dict[str | None, list[tuple[float, float]]] = {"sphere": [], None: []}
     lon = np.arange(0, 360, 10.0)
     for seed in range(32):
-        truth = RandomField(seed)
-        data, sigma = observed(truth, seed)
+        truth = RandomField(seed, length=27.0, degrees=18)
+        data, sigma = observed(truth, seed, n=700)
         for geometry, own in squares.items() if seed < 8 else [("sphere", squares["sphere"])]:
-            field = data.spline.fit(BASES, fine=False, penalty=xs.Roughness("reml", geometry=geometry))
-            at = np.array([-82, -80, -78, -2, 0, 2, 78, 80, 82.0])
+            field = data.spline.fit(bases, fine=False, penalty=xs.Roughness("reml", geometry=geometry))
+            at = np.array([-78, -75, -72, -3, 0, 3, 72, 75, 78.0])
             apart = field.predict({"lat": at, "lon": lon}).values - truth(at[:, None], lon)
             by_place = np.mean(apart**2, axis=1) / sigma**2
             own.append((float(by_place[[0, 1, 2, 6, 7, 8]].mean()), float(by_place[3:6].mean())))
@@ -243,14 +244,14 @@ def test_a_wind_over_a_pole_is_predicted_there(monkeypatch: pytest.MonkeyPatch, 
     wind = 8 * np.sin(a) * np.cos(b) + 5 * np.cos(2 * a) * np.cos(3 * a)
     data = xr.DataArray(wind, {"lat": lat, "lon": lon}, ["lat", "lon"], name="v")
     withheld = rng.random(wind.shape) < 0.1
-    field = data.where(~withheld).spline.fit()
+    field = data.where(~withheld).spline.fit(seconds=3)
     places = field.fits["v"].fine.members[0].places
     assert places.tube > 0
     polar = points(data, withheld & (abs(lat) > 80)[:, None])
     assert float(np.sqrt(((field.predict(polar) - polar) ** 2).mean())) < 0.1
     if not in_tiles:
         warm = 10 * np.cos(a) + rng.normal(0, 1, wind.shape)
-        assert data.copy(data=warm).spline.fit().fits["v"].fine.members[0].places.tube == 0
+        assert data.copy(data=warm).spline.fit(seconds=3).fits["v"].fine.members[0].places.tube == 0
 
 
 @pytest.mark.slow
@@ -263,7 +264,7 @@ def test_a_wind_whose_latitudes_end_beside_the_poles_is_as_smooth_as_it_is() -> 
     noise = np.random.default_rng(0).normal(0, 0.5, (lat.size, lon.size))
     for true, is_wind in ((20 * np.cos(a) - 1.57 * np.cos(b) * waves, True), (warm, False)):
         truth = xr.DataArray(true, {"lat": lat, "lon": lon}, ["lat", "lon"], name="u")
-        field = (truth + noise).spline.fit()
+        field = (truth + noise).spline.fit(seconds=3)
         assert (field.fits["u"].fine.first.places.tube > 0) == is_wind
         assert float(np.sqrt(((field.predict(truth) - truth) ** 2).mean())) < 0.15
 

@@ -254,14 +254,8 @@ def test_units_of_coordinates_choose_no_neighbours() -> None:
     rng, label = np.random.default_rng(0), np.arange(34.0)
     values = gaussian_filter(rng.normal(size=(34, 34)), 2) + 0.03 * rng.normal(size=(34, 34))
     fitted = []
-    along = (
-        (label, label),
-        (0.3048 * label, label),
-        (1e4 + label, 1e4 + label),
-        (-label, label),
-        (label, -label),
-    )
-    for (y, x), dims in zip((*along, along[0]), (*[("y", "x")] * len(along), ("x", "y")), strict=True):
+    along = ((label, label), (0.3048 * label, 1e4 - label), (1e4 - label, 1e4 + label))
+    for (y, x), dims in zip(along, (*[("y", "x")] * 2, ("x", "y")), strict=True):
         field = xr.DataArray(values, dict(zip(dims, (y, x), strict=True)), dims, name="u").spline.fit()
         fitted.append(field.predict(stderr=True))
     first, *others = fitted

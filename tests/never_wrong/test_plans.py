@@ -116,7 +116,7 @@ def test_the_automatic_fit_of_an_ocean_is_no_band(rows: int, memory: float) -> N
 )
 def test_the_plan_names_the_solver_of_the_fit(penalty: Any) -> None:
     names = []
-    for rows in (24, 110):
+    for rows in (24, 60):
         values = ocean(rows)
         planned = row(xs.plan(values, bases(rows), penalty=penalty), "any")
         field = xs.fit(values, bases(rows), penalty=penalty)
