@@ -20,7 +20,7 @@ OPERATIONS = ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
 ARITHMETIC = OPERATIONS | ast.Constant | ast.Tuple | ast.Attribute | ast.Name | ast.expr_context
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-MAX_TEST_LINES = 27_344  # of all tests: a feature whose tests make them longer is named in the commit
+MAX_TEST_LINES = 27_342  # of all tests: a feature whose tests make them longer is named in the commit
 
 
 def test_functions_are_at_most_sixty_lines() -> None:
