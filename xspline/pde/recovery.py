@@ -138,6 +138,8 @@ def recover(
     given = checked_known(known)
     names = _names(field, dims, given, vary)
     parsed = parse_all(equation, names)
+    for variable in {value.variable for each in parsed for value in each.values}:
+        batch_labels(field.variables[variable], RESERVED)
     for name, value in given.items() if method is None and at is None else ():
         # An equation that holds everywhere needs what is known everywhere.
         if isinstance(value, xr.DataArray) and bool(value.isnull().any()):
@@ -250,8 +252,6 @@ def _names(
     vary: Mapping[str, Any] | None,
 ) -> Names:
     """Return what names mean; those of constants that vary are variables of the result too."""
-    for variable in field.variables.values():
-        batch_labels(variable, RESERVED)
     names = Names.of(field, dims, known or {}, vary)
     for name in names.vary:
         if name in RESERVED | names.batch:
