@@ -85,7 +85,7 @@ def _by_model(field: Nearby, nodes: Array, weights: Array) -> tuple[list[tuple[A
         local = root_where_calm(field.local(at[own]))
         for (_, model), (items, scaled) in zip(field.models, out, strict=True):
             x = field.by_model(model, near, at[own, None], np.ones(1), blocks, True)
-            longer = np.sqrt(x.scale * local) * field.calibration(x.left, x.scale)
+            longer = np.sqrt(x.scale * local) * field.calibration(x.left, x.scale)[0]
             scaled[own] = longer[:, None] * weights[own]
             both = np.ascontiguousarray(np.concatenate([weights[own], scaled[own]], axis=1))
             compiled.contributions(

@@ -67,24 +67,26 @@ class Combined(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """By what errors are longer than the model says, from neighbours that vary little to those that vary much."""
+    """By what errors are longer than the model says, from neighbours that vary little to those that vary much.
+
+    They are those of new observations: the field has its share, noise the rest, and the field all where none is left.
+    """
 
     left: Array  # [K, M], logarithms of the share of a variance that is left, ascending
     scales: Array  # [K, M], logarithms of local scales, ascending with K
-    stretches: Array  # [K, M], of errors of the field
-    noises: Array  # [K, M], of the noise of a new observation
+    longer: Array  # [K, M], logarithms of the factors of errors
+    shares: Array  # [K, M], of the variance of a new observation that is the field's
 
-    def __call__(self, left: Array, scale: Array) -> Array:
-        """Return the factor of errors, given what is left of the variance, and the local scale."""
-        return self._between(self.stretches, left, scale)
+    def __call__(self, left: Array, scale: Array) -> tuple[Array, Array]:
+        """Return the factors of errors of the field and of noise, given what is left of the variance, and the scale."""
+        longer, share = (self._between(x, left, scale) for x in (self.longer, self.shares))
+        beyond = np.expm1(2 * longer)
+        field = np.minimum(1 + beyond * share, (1 + beyond) / share)
+        return np.sqrt(field), np.sqrt(np.maximum(1 + beyond * (1 + share), 0.0))
 
-    def noise(self, left: Array, scale: Array) -> Array:
-        """Return the factor of the noise of a new observation, given the same."""
-        return self._between(self.noises, left, scale)
-
-    def _between(self, factors: Array, left: Array, scale: Array) -> Array:
+    def _between(self, numbers: Array, left: Array, scale: Array) -> Array:
         at, own = np.log(np.maximum(left, 1e-12)), np.log(np.maximum(scale, np.finfo(float).tiny))
-        columns = zip(self.left, self.scales, factors, strict=True)
+        columns = zip(self.left, self.scales, numbers, strict=True)
         knots = [(np.interp(at, x, s), np.interp(at, x, y)) for x, s, y in columns]
         out = knots[0][1]
         for (low, less), (high, more) in itertools.pairwise(knots):
@@ -93,7 +95,7 @@ class Calibration(NamedTuple):
 
 
 #: Errors are as the model says.
-MODELLED = Calibration(*np.array([[[0.0]], [[0.0]], [[1.0]], [[1.0]]]))
+MODELLED = Calibration(*np.array([[[0.0]], [[0.0]], [[0.0]], [[1.0]]]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,8 +219,8 @@ class Nearby:
             blocks = starts[first : last + 1] - starts[first]
             near = p.neighbours(centres[first:last], self.wanted)
             combined = self.combined(near, targets[own], factors, blocks, with_variance)
-            variance = combined.variance * self.calibration(combined.left, combined.scale) ** 2
-            new = combined.relative * self.calibration.noise(combined.left, combined.scale) ** 2
+            longer, noisier = self.calibration(combined.left, combined.scale)
+            variance, new = combined.variance * longer**2, combined.relative * noisier**2
             out[:, order[own]] = combined.mean, variance, combined.trust, combined.relative, new
         return Predicted(*out)
 
@@ -346,7 +348,7 @@ class Nearby:
         p = self.pyramid
         near = p.neighbours(p.places[own], NEIGHBOURS, float(np.finfo(float).eps))
         combined = self.combined(near, p.places[own, None], np.ones(1), np.arange(own.size + 1), True)
-        variance = combined.variance * self.calibration(combined.left, combined.scale) ** 2
+        variance = combined.variance * self.calibration(combined.left, combined.scale)[0] ** 2
         noise = self.noise_share * combined.scale / p.counts[own]
         missed = np.asarray(p.values[own] - combined.mean)
         return missed / np.sqrt(variance + noise), missed
