@@ -16,7 +16,7 @@ from xspline.kriging import compiled
 from xspline.kriging.fitting import Observed, as_one, likelier
 from xspline.kriging.likelihood import Window, Windows
 from xspline.kriging.model import STEP, Model, matern
-from xspline.kriging.nearby import Nearby, stretch
+from xspline.kriging.nearby import Calibration, Nearby, stretch
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import metric_of
 from xspline.kriging.search import ENOUGH, SLOPED, SMOOTHEST, Prior
@@ -103,8 +103,13 @@ def test_errors_are_calibrated_where_neighbours_are_calm_and_where_they_are_not(
     ends, is_calm = field.interval(new=True), (x < 30) & ~seen
     held = ((ends.lower <= data) & (data <= ends.upper)).values[is_calm]
     assert 0.9 < held.mean() < 0.985  # 220 places, a standard error of .015; was 1.0
-    arrays, meta = member.to_arrays()
-    assert (Nearby.from_arrays(arrays, meta, None).calibration(left, scales)[0] == [calm, front]).all()
+    again = Nearby.from_arrays(*member.to_arrays(), None)
+    assert (again.calibration(left, scales)[0] == [calm, front]).all()
+
+
+def test_factors_of_errors_lie_between_those_of_parts_whose_scales_cross() -> None:
+    crossed = Calibration(*np.array([[[0.0]] * 3, [[2.0], [0], [1]], [[0.0]] * 3, [[0.1], [0.9], [0.2]]]))
+    assert crossed._between(crossed.shares, np.ones(9), np.exp(np.linspace(-1, 3, 9))).min() >= 0.1
 
 
 @pytest.mark.slow
@@ -188,11 +193,7 @@ def test_errors_of_slopes_of_smooth_fields_are_those_of_no_rounding(shape: str, 
 def test_functions_that_are_one_at_all_labels_leave_no_likelihood_of_rounding() -> None:
     """Of four splines at three latitudes and trends: 1e-12 of the values moved the field by half an error bar."""
     rng, time = np.random.default_rng(0), np.arange("2000-01", "2003-01", dtype="datetime64[M]")
-    coords = {
-        "time": time.astype("datetime64[ns]"),
-        "lat": 6.0 * np.arange(3),
-        "lon": 150 + 6.0 * np.arange(6),
-    }
+    coords = {"time": time.astype("M8[ns]"), "lat": 6.0 * np.arange(3), "lon": 150 + 6.0 * np.arange(6)}
     data = xr.DataArray(rng.standard_normal((36, 3, 6)), coords, tuple(coords), "u")
     data = data.rolling(time=3, min_periods=1).mean() + data.lon / 10
     one, other = (own.spline.fit() for own in (data, data + 1e-12 * rng.standard_normal(data.shape)))

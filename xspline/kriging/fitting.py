@@ -349,8 +349,7 @@ def _calibrated(field: Nearby, withheld: Sequence[_Withheld]) -> tuple[float, Ne
         parts = np.array_split(np.argsort(combined.scale), number)
         for part in parts:
             beyond = (float(np.quantile(error[part], 0.95)) / NORMAL) ** 2 - 1
-            # Gaps have other shapes than these, and errors across are shortened by a third of what is said: the contest
-            # is covered in .970, .967, .966, .960 with 0, 1/3, 1/2, 1, Mediterranean blocks in .943, .934, .929, .909.
+            # Gaps have other shapes than these: errors across are shortened by a third of what is said (RESULTS.md).
             beyond = beyond if alone or beyond > 0 else beyond / 3
             longer = math.log(max(1 + beyond, np.finfo(float).eps)) / 2
             # Single missing values have factors of their own: nine in ten know as much as this.

@@ -88,9 +88,10 @@ class Calibration(NamedTuple):
         at, own = np.log(np.maximum(left, 1e-12)), np.log(np.maximum(scale, np.finfo(float).tiny))
         columns = zip(self.left, self.scales, numbers, strict=True)
         knots = [(np.interp(at, x, s), np.interp(at, x, y)) for x, s, y in columns]
-        out = knots[0][1]
+        out, step = knots[0][1], np.ones(())
         for (low, less), (high, more) in itertools.pairwise(knots):
-            out = out + np.clip((own - low) / np.maximum(high - low, 1e-9), 0, 1) * (more - less)
+            step = np.clip((own - low) / np.maximum(high - low, 1e-9), 0, step)  # scales may cross
+            out = out + step * (more - less)
         return np.asarray(out)
 
 
